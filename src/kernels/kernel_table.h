@@ -1,0 +1,135 @@
+// Kernel tables: function pointers chosen once at start. The ref table is the specification of every entry.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/status.h"
+#include "tensor/activations.h"
+#include "tensor/dtype.h"
+#include "tensor/kv_view.h"
+#include "tensor/packed_layout.h"
+
+namespace carat {
+
+/// out[t][r] = sum over c of x[t][c] * W[r][c], for panels [panel_begin, panel_end) of W and all rows of x.
+/// Sums run over steps of 32 columns in ascending order, per output: for integer forms
+///   acc = fma(weight_scale * activation_scale, float(integer dot of the step), acc)   then the minimum's term
+/// in the order docs/packed_layout.md states, so that bits do not depend on T, on panel ranges or on threads.
+struct LinearArgs {
+  PackedMatrix weights;
+  Activations x;                ///< x.columns == weights.columns()
+  float* out = nullptr;         ///< [x.rows][out_stride]; column r of the matrix' output at out[t * out_stride + r]
+  std::uint64_t out_stride = 0;
+  std::uint32_t panel_begin = 0;
+  std::uint32_t panel_end = 0;
+  std::byte* scratch = nullptr; ///< linear_scratch_bytes(columns), 64-byte aligned, of this thread alone
+};
+using LinearKernel = void (*)(const LinearArgs&);
+
+/// Bytes of scratch a linear kernel may use for one unpacked panel of `columns` inputs (f32 values of 16 rows and
+/// their step scales and minima).
+constexpr std::uint64_t linear_scratch_bytes(std::uint64_t columns) {
+  return (columns + 64) * kPanelRows * sizeof(float) * 2;
+}
+
+/// Where quantize_activations writes; arrays as in Activations.
+struct ActivationBuffers {
+  std::int8_t* high = nullptr;
+  std::int8_t* low = nullptr;
+  float* scales = nullptr;
+  std::int32_t* sums = nullptr;
+};
+
+/// Attention of `rows` query rows of one sequence over one kv head, restricted to tiles [tile_begin, tile_end):
+/// the un-normalised partial state of an online softmax, to be merged with other tile ranges in ascending order.
+/// Key j is visible to row i iff j <= positions[i] and (window == 0 or positions[i] - j < window).
+/// score = softcap(scale * q·k): cap before the mask. Keys no row may see are not read (stale tiles may hold
+/// anything). A row that sees no key of the range leaves maximum -inf, sum 0, out 0.
+/// The bits of a row do not depend on `rows`.
+struct AttentionArgs {
+  const float* queries = nullptr;  ///< row i, head h (of this group) at queries[i * query_stride + h * head_dim]
+  std::uint64_t query_stride = 0;
+  const std::int32_t* positions = nullptr;  ///< [rows], ascending by one
+  std::uint32_t rows = 0;
+  std::uint32_t group = 0;  ///< query heads that share this kv head
+  KvView kv;
+  std::uint32_t kv_head = 0;
+  std::uint32_t window = 0;
+  float scale = 1;
+  float softcap = 0;
+  std::uint64_t tile_begin = 0;
+  std::uint64_t tile_end = 0;
+  float* maximum = nullptr;  ///< [rows][group] running maximum of scores
+  float* sum = nullptr;      ///< [rows][group] sum of exp(score - maximum)
+  float* out = nullptr;      ///< [rows][group][head_dim] sum of exp(score - maximum) * value
+  std::byte* scratch = nullptr;  ///< attention_scratch_bytes(rows, group, head_dim), 64-byte aligned
+};
+
+/// Most query rows one attention call takes.
+inline constexpr std::uint32_t kAttentionRows = 16;
+constexpr std::uint64_t attention_scratch_bytes(std::uint64_t rows, std::uint64_t group, std::uint64_t head_dim) {
+  return (rows * group * (kTileTokens + head_dim + 32) + 4 * head_dim * kTileTokens + 1024) * sizeof(float);
+}
+
+enum class Activation : std::uint8_t { gelu_tanh, silu };
+
+/// One implementation of everything the operators need. Every pointer is set, except linear[type][form] where the
+/// type is a float type and the form is not f32 (float weights always see float activations) and where a type has no
+/// packed form yet.
+struct KernelTable {
+  std::string_view name;  ///< "ref", "avx2", "avx512", …
+
+  LinearKernel linear[kDTypeCount][kActivationFormCount] = {};
+  /// Quantizes `rows` rows of `columns` floats to `form` (q8 or q15). A row of zeros has scale 0. Round to nearest
+  /// even. Non-finite input gives scale NaN, so that the fault stays visible.
+  void (*quantize)(ActivationForm form, const float* x, std::uint32_t rows, std::uint32_t columns,
+                   const ActivationBuffers& out) = nullptr;
+  /// out[c] = scale * W[row][c]: an embedding row out of a packed matrix, bit-exact with the scalar codec times scale.
+  void (*embed_row)(const PackedMatrix& weights, std::uint32_t row, float scale, float* out) = nullptr;
+
+  /// out = x / sqrt(mean(x²) + eps) * (weight_offset + weight); in place allowed.
+  void (*rms_norm)(const float* x, const float* weight, float weight_offset, float eps, std::uint32_t n,
+                   float* out) = nullptr;
+  /// x += y
+  void (*add)(float* x, const float* y, std::uint32_t n) = nullptr;
+  /// Rotate-half RoPE of `heads` heads at x[h * head_dim]: pairs (i, i + head_dim/2) by angle (cosine[i], sine[i]).
+  void (*rope)(float* x, std::uint32_t heads, std::uint32_t head_dim, const float* cosine, const float* sine) = nullptr;
+  /// out = activation(gate) * up
+  void (*gated)(Activation activation, const float* gate, const float* up, std::uint32_t n, float* out) = nullptr;
+  /// x = cap * tanh(x / cap)
+  void (*softcap)(float* x, float cap, std::uint64_t n) = nullptr;
+
+  /// Writes one token's key and value rows ([kv_heads][head_dim] floats each) into slot `slot` of a tile.
+  void (*kv_store)(const KvTileLayout& layout, std::byte* tile, std::uint32_t slot, const float* keys,
+                   const float* values) = nullptr;
+  void (*attention)(const AttentionArgs&) = nullptr;
+  /// Folds partial state b (later tiles) into a, for `count` rows × heads of head_dim.
+  void (*attention_merge)(float* maximum_a, float* sum_a, float* out_a, const float* maximum_b, const float* sum_b,
+                          const float* out_b, std::uint32_t count, std::uint32_t head_dim) = nullptr;
+
+  /// Largest value and sum of exp(x - largest); NaN anywhere gives NaN in `sum`.
+  struct MaxSum {
+    float maximum;
+    float sum;
+  };
+  MaxSum (*max_sum_exp)(const float* x, std::uint64_t n) = nullptr;
+};
+
+/// The tables compiled into this binary that this machine can run, best first; the last one is ref.
+std::span<const KernelTable* const> usable_kernel_tables();
+
+/// The table called `name`, or the best usable one when name is empty. An unknown name or one that this machine
+/// cannot run is an error that lists what it can.
+Result<const KernelTable*> select_kernel_table(std::string_view name);
+
+/// Packs rows [panel * 16, …) of a matrix, given as file blocks (row-major, row_bytes each, missing rows zero), into
+/// one panel. `rows` is how many are present (1..16).
+void pack_panel(const PackedLayout& layout, const std::byte* file_rows, std::uint32_t rows, std::byte* panel);
+
+/// Dequantizes row `row` of a packed matrix: the inverse of pack_panel followed by the scalar codec.
+void unpack_row(const PackedMatrix& weights, std::uint32_t row, float* out);
+
+}  // namespace carat

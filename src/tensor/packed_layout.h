@@ -1,0 +1,41 @@
+// The packed form of a weight matrix: what the loader makes of a file's rows and what every kernel table reads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tensor/dtype.h"
+
+namespace carat {
+
+/// Output rows are interleaved in panels of 16, so that one 32-bit vector lane is one output row: sums need no
+/// reduction across lanes, and a row's bits do not depend on how many tokens are multiplied at once.
+inline constexpr std::uint32_t kPanelRows = 16;
+/// Columns of one step of the kernels; activations are quantized in blocks of this width.
+inline constexpr std::uint32_t kStepColumns = 32;
+
+/// Size of a packed matrix. docs/packed_layout.md draws the planes of each type.
+struct PackedLayout {
+  DType type = DType::f32;
+  std::uint32_t rows = 0;     ///< outputs; the last panel is padded with zero rows
+  std::uint32_t columns = 0;  ///< inputs; a multiple of the type's block
+
+  std::uint32_t panels() const { return (rows + kPanelRows - 1) / kPanelRows; }
+  /// Bytes of one panel: a multiple of 64 for block types of 32 columns or more, rounded up to 64 otherwise.
+  std::uint64_t panel_bytes() const {
+    return (row_bytes(type, columns) * kPanelRows + 63) / 64 * 64;
+  }
+  std::uint64_t bytes() const { return panel_bytes() * panels(); }
+};
+
+/// A packed matrix in memory; not owned.
+struct PackedMatrix {
+  PackedLayout layout;
+  const std::byte* data = nullptr;  ///< 64-byte aligned
+
+  std::uint32_t rows() const { return layout.rows; }
+  std::uint32_t columns() const { return layout.columns; }
+  const std::byte* panel(std::uint32_t index) const { return data + index * layout.panel_bytes(); }
+};
+
+}  // namespace carat
