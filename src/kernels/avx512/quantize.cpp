@@ -1,0 +1,7 @@
+#include "kernels/tables.h"
+
+namespace carat {
+
+void fill_quantize_avx512(KernelTable&) {}
+
+}  // namespace carat

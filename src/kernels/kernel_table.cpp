@@ -1,0 +1,106 @@
+#include "kernels/kernel_table.h"
+
+#include <array>
+#include <string>
+
+#include "kernels/tables.h"
+#include "os/cpu.h"
+
+namespace carat {
+namespace {
+
+/// The tables of this binary, best first. Each starts as a copy of the next one down, so that an entry a family does
+/// not have is the best other one.
+struct Tables {
+  std::array<KernelTable, 3> table;
+};
+
+#if defined(__x86_64__)
+constexpr std::array<std::string_view, 3> kNames = {"avx512", "avx2", "ref"};
+
+bool runs_avx2() {
+  const CpuFeatures& cpu = cpu_features();
+  return cpu.avx2 && cpu.fma && cpu.f16c;
+}
+bool runs_avx512() {
+  const CpuFeatures& cpu = cpu_features();
+  return runs_avx2() && cpu.avx512f && cpu.avx512bw && cpu.avx512dq && cpu.avx512vl && cpu.avx512_vnni;
+}
+#else
+constexpr std::array<std::string_view, 1> kNames = {"ref"};
+#endif
+
+Tables make_tables() {
+  Tables tables;
+  auto& [avx512, avx2, ref] = tables.table;
+  ref.name = "ref";
+  fill_linear_ref(ref);
+  fill_quantize_ref(ref);
+  fill_embed_ref(ref);
+  fill_elementwise_ref(ref);
+  fill_attention_ref(ref);
+#if defined(__x86_64__)
+  avx2 = ref;
+  avx2.name = "avx2";
+  fill_linear_avx2(avx2);
+  fill_quantize_avx2(avx2);
+  fill_elementwise_avx2(avx2);
+  fill_attention_avx2(avx2);
+  avx512 = avx2;
+  avx512.name = "avx512";
+  fill_linear_avx512(avx512);
+  fill_quantize_avx512(avx512);
+  fill_elementwise_avx512(avx512);
+  fill_attention_avx512(avx512);
+#endif
+  return tables;
+}
+
+struct Usable {
+  std::array<const KernelTable*, 3> list{};
+  std::size_t count = 0;
+};
+
+const Usable& usable() {
+  static const Tables all = make_tables();
+  static const Usable chosen = [] {
+    Usable found;
+#if defined(__x86_64__)
+    if (runs_avx512()) found.list[found.count++] = &all.table[0];
+    if (runs_avx2()) found.list[found.count++] = &all.table[1];
+#endif
+    found.list[found.count++] = &all.table[2];
+    return found;
+  }();
+  return chosen;
+}
+
+std::string usable_names() {
+  std::string names;
+  for (const KernelTable* table : usable_kernel_tables()) {
+    if (!names.empty()) names += ", ";
+    names += table->name;
+  }
+  return names;
+}
+
+}  // namespace
+
+std::span<const KernelTable* const> usable_kernel_tables() {
+  return {usable().list.data(), usable().count};
+}
+
+Result<const KernelTable*> select_kernel_table(std::string_view name) {
+  if (name.empty()) return usable_kernel_tables().front();
+  for (const KernelTable* table : usable_kernel_tables()) {
+    if (table->name == name) return table;
+  }
+  for (const std::string_view known : kNames) {
+    if (known == name) {
+      return unsupported("isa " + std::string(name) + ": this machine cannot run it; it can run " + usable_names());
+    }
+  }
+  return invalid("isa '" + std::string(name) + "': no such kernel table; this machine can run " + usable_names());
+}
+
+}  // namespace carat

@@ -1,0 +1,70 @@
+#include "kernels/kernel_table.h"
+#include "kernels/pack/types.h"
+#include "kernels/pack/values.h"
+
+namespace carat {
+namespace {
+
+using namespace pack;
+
+/// A block of zeros of any type, for rows that a last panel does not have. Its scale is zero, so its weights are.
+constexpr std::byte kZeroBlock[256] = {};
+
+template <typename Type>
+void pack_blocks(const PackedLayout& layout, const std::byte* file_rows, std::uint32_t rows, std::byte* panel) {
+  static_assert(Type::kBlockBytes <= sizeof kZeroBlock);
+  const std::uint64_t groups = layout.columns / (Type::kGroupSteps * kStepColumns);
+  const std::uint64_t row_bytes = groups * Type::kBlockBytes;
+  const std::byte* blocks[kRows];
+  for (std::uint64_t g = 0; g < groups; ++g) {
+    for (unsigned row = 0; row < kRows; ++row) {
+      blocks[row] = row < rows ? file_rows + row * row_bytes + g * Type::kBlockBytes : kZeroBlock;
+    }
+    Type::pack(blocks, panel + g * Type::kGroupBytes);
+  }
+  const std::uint64_t used = groups * Type::kGroupBytes;
+  std::memset(panel + used, 0, layout.panel_bytes() - used);  // up to the next 64 bytes
+}
+
+template <typename Type>
+void pack_floats(const PackedLayout& layout, const std::byte* file_rows, std::uint32_t rows, std::byte* panel) {
+  std::memset(panel, 0, layout.panel_bytes());  // missing rows, and the odd column of a pair
+  for (std::uint64_t row = 0; row < rows; ++row) {
+    const std::byte* from = file_rows + row * layout.columns * Type::kElementBytes;
+    for (std::uint64_t column = 0; column < layout.columns; ++column) {
+      std::memcpy(panel + Type::offset(column, static_cast<int>(row)), from + column * Type::kElementBytes,
+                  Type::kElementBytes);
+    }
+  }
+}
+
+}  // namespace
+
+void pack_panel(const PackedLayout& layout, const std::byte* file_rows, std::uint32_t rows, std::byte* panel) {
+  CARAT_CHECK(rows >= 1 && rows <= kPanelRows);
+  const bool packed =
+      visit_type(BlockTypes{}, layout.type,
+                 [&]<typename Type>(Type) { pack_blocks<Type>(layout, file_rows, rows, panel); }) ||
+      visit_type(FloatTypes{}, layout.type,
+                 [&]<typename Type>(Type) { pack_floats<Type>(layout, file_rows, rows, panel); });
+  CARAT_CHECK(packed);
+}
+
+void unpack_row(const PackedMatrix& weights, std::uint32_t row, float* out) {
+  const std::byte* panel = weights.panel(row / kPanelRows);
+  const int lane = static_cast<int>(row % kPanelRows);
+  const std::uint32_t columns = weights.columns();
+  const bool unpacked =
+      visit_type(BlockTypes{}, weights.layout.type,
+                 [&]<typename Type>(Type) {
+                   for (std::uint32_t s = 0; s < columns / kStepColumns; ++s) {
+                     unpack_step_row<Type>(panel, s, lane, out + s * kStepColumns);
+                   }
+                 }) ||
+      visit_type(FloatTypes{}, weights.layout.type, [&]<typename Type>(Type) {
+        for (std::uint32_t c = 0; c < columns; ++c) out[c] = Type::value(panel + Type::offset(c, lane));
+      });
+  CARAT_CHECK(unpacked);
+}
+
+}  // namespace carat
