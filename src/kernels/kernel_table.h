@@ -11,6 +11,7 @@
 #include "tensor/dtype.h"
 #include "tensor/kv_view.h"
 #include "tensor/packed_layout.h"
+#include "tensor/scratch.h"
 
 namespace carat {
 
@@ -28,12 +29,6 @@ struct LinearArgs {
   std::byte* scratch = nullptr; ///< linear_scratch_bytes(columns), 64-byte aligned, of this thread alone
 };
 using LinearKernel = void (*)(const LinearArgs&);
-
-/// Bytes of scratch a linear kernel may use for one unpacked panel of `columns` inputs (f32 values of 16 rows and
-/// their step scales and minima).
-constexpr std::uint64_t linear_scratch_bytes(std::uint64_t columns) {
-  return (columns + 64) * kPanelRows * sizeof(float) * 2;
-}
 
 /// Where quantize_activations writes; arrays as in Activations.
 struct ActivationBuffers {
@@ -67,12 +62,6 @@ struct AttentionArgs {
   float* out = nullptr;      ///< [rows][group][head_dim] sum of exp(score - maximum) * value
   std::byte* scratch = nullptr;  ///< attention_scratch_bytes(rows, group, head_dim), 64-byte aligned
 };
-
-/// Most query rows one attention call takes.
-inline constexpr std::uint32_t kAttentionRows = 16;
-constexpr std::uint64_t attention_scratch_bytes(std::uint64_t rows, std::uint64_t group, std::uint64_t head_dim) {
-  return (rows * group * (kTileTokens + head_dim + 32) + 4 * head_dim * kTileTokens + 1024) * sizeof(float);
-}
 
 enum class Activation : std::uint8_t { gelu_tanh, silu };
 

@@ -1,0 +1,196 @@
+#include "model/decoder.h"
+
+#include <algorithm>
+#include <array>
+
+#include "ops/attention.h"
+#include "ops/linear.h"
+#include "ops/rope.h"
+#include "ops/rows.h"
+
+namespace carat {
+namespace {
+
+Activation activation_of(GateActivation activation) {
+  return activation == GateActivation::gelu_tanh ? Activation::gelu_tanh : Activation::silu;
+}
+
+/// Per-frequency divisors of Llama 3's scaling, for configs that state it by numbers instead of a tensor.
+std::vector<float> llama3_factors(const RopeSpec& rope, std::uint32_t head_dim) {
+  std::vector<float> factors(head_dim / 2, 1.0F);
+  const std::vector<double> frequencies = rope_frequencies(rope.base, 1, head_dim, {});
+  const Llama3RopeScaling& scaling = rope.llama3;
+  for (std::size_t i = 0; i < factors.size(); ++i) {
+    const double turns = scaling.original_context * frequencies[i] / (2 * 3.14159265358979323846);
+    const double smooth = (turns - scaling.low_frequency_factor) /
+                          (scaling.high_frequency_factor - scaling.low_frequency_factor);
+    const double share = std::clamp(smooth, 0.0, 1.0);  // 1: unscaled high frequency, 0: divided by the factor
+    factors[i] = static_cast<float>(1 / ((1 - share) / scaling.factor + share));
+  }
+  return factors;
+}
+
+}  // namespace
+
+Result<Decoder> Decoder::create(const ModelConfig& config, const ModelWeights& weights, const KernelTable& kernels,
+                                ActivationForms forms, const PlanAsk& ask, Budget& budget, ThreadPool& pool) {
+  Decoder decoder;
+  decoder.config_ = &config;
+  decoder.weights_ = &weights;
+  decoder.max_rows_ = std::max(ask.chunk, ask.parallel);
+  decoder.logits_rows_ = ask.logits_rows;
+  const auto threads = static_cast<std::uint32_t>(pool.threads());
+  decoder.workspace_ = make_workspace(config, {.rows = decoder.max_rows_, .logits_rows = ask.logits_rows,
+                                               .sequences = ask.parallel, .context = ask.context,
+                                               .threads = threads});
+  const Workspace& w = decoder.workspace_;
+  CARAT_ASSIGN(decoder.arena_, Arena::allocate(budget, MemoryCategory::activations, w.bytes, "activations"));
+  CARAT_ASSIGN(decoder.logits_, Buffer<float>::allocate(budget, MemoryCategory::logits,
+                                                        std::uint64_t{ask.logits_rows} * config.vocab, "logits"));
+  decoder.rope_kind_ = rope_kind_of_layers(config);
+  decoder.rope_frequencies_.resize(w.rope_kinds);
+  for (std::size_t layer = 0; layer < config.layers.size(); ++layer) {
+    const RopeSpec& rope = config.layers[layer].rope;
+    std::vector<float> factors;
+    if (weights.rope_factors != nullptr) {
+      factors.assign(weights.rope_factors, weights.rope_factors + config.head_dim / 2);
+    } else if (rope.llama3.factor > 0) {
+      factors = llama3_factors(rope, config.head_dim);
+    }
+    decoder.rope_frequencies_[decoder.rope_kind_[layer]] =
+        rope_frequencies(rope.base, rope.factor, config.head_dim, factors);
+  }
+  decoder.kv_views_.resize(ask.parallel);
+
+  OpContext& context = decoder.context_;
+  context.kernels = &kernels;
+  context.pool = &pool;
+  context.forms = forms;
+  std::byte* base = decoder.arena_.data();
+  context.quantized = {reinterpret_cast<std::int8_t*>(base + w.high), reinterpret_cast<std::int8_t*>(base + w.low),
+                       decoder.floats(w.scales), reinterpret_cast<std::int32_t*>(base + w.sums)};
+  context.thread_scratch = base + w.thread_scratch;
+  context.thread_scratch_bytes = w.thread_scratch_bytes;
+  context.partials = decoder.floats(w.partials);
+  context.split_items = w.split_items;
+  context.split_lanes = w.split_lanes;
+  context.context_segments = w.context_segments;
+  return decoder;
+}
+
+void Decoder::forward(const Batch& batch, KvPool& kv, std::span<const SequenceId> sequences) {
+  const std::uint32_t rows = batch.rows();
+  CARAT_CHECK(rows <= max_rows_ && batch.sequences() <= kv_views_.size() && sequences.size() == batch.sequences());
+  embed(batch);
+  for (std::size_t kind = 0; kind < rope_frequencies_.size(); ++kind) {
+    fill_rope_table(context_, rope_frequencies_[kind], batch.positions,
+                    floats(workspace_.rope) + kind * max_rows_ * config_->head_dim);
+  }
+  for (std::uint32_t layer = 0; layer < config_->layers.size(); ++layer) {
+    for (std::uint32_t s = 0; s < batch.sequences(); ++s) kv_views_[s] = kv.view(sequences[s], layer);
+    attention_block(batch, layer);
+    mlp_block(batch, layer);
+  }
+  final_rows_ = static_cast<std::uint32_t>(batch.rows_with_logits.size());
+  final_generated_ = 0;
+  const std::uint64_t width = config_->width;
+  for (std::uint32_t r = 0; r < final_rows_; ++r) {
+    const std::uint32_t row = batch.rows_with_logits[r];
+    if (row < batch.generated_rows) ++final_generated_;
+    rms_norm(context_, floats(workspace_.residual) + row * width, 1, config_->width, weights_->output_norm,
+             config_->norm_offset, config_->norm_eps, floats(workspace_.final_hidden) + r * width);
+  }
+}
+
+std::span<float> Decoder::logits(std::uint32_t first, std::uint32_t count) {
+  CARAT_CHECK(first + count <= final_rows_ && count <= logits_rows_);
+  const std::uint32_t generated = std::clamp(final_generated_, first, first + count) - first;
+  const LinearTarget target{&weights_->head, logits_.data(), config_->vocab};
+  linear(context_,
+         {floats(workspace_.final_hidden) + std::uint64_t{first} * config_->width, count, config_->width, generated},
+         {&target, 1});
+  const std::span<float> all(logits_.data(), std::uint64_t{count} * config_->vocab);
+  if (config_->final_softcap > 0) {
+    for_rows(context_, count, 4 * std::uint64_t{config_->vocab}, [&](std::uint32_t begin, std::uint32_t end) {
+      context_.kernels->softcap(all.data() + std::uint64_t{begin} * config_->vocab, config_->final_softcap,
+                                std::uint64_t{end - begin} * config_->vocab);
+    });
+  }
+  return all;
+}
+
+void Decoder::embed(const Batch& batch) {
+  float* residual = floats(workspace_.residual);
+  for_rows(context_, batch.rows(), 2 * std::uint64_t{config_->width}, [&](std::uint32_t begin, std::uint32_t end) {
+    for (std::uint64_t t = begin; t < end; ++t) {
+      context_.kernels->embed_row(weights_->embedding, static_cast<std::uint32_t>(batch.tokens[t]),
+                                  config_->embed_scale, residual + t * config_->width);
+    }
+  });
+}
+
+void Decoder::attention_block(const Batch& batch, std::uint32_t layer) {
+  const ModelConfig& c = *config_;
+  const LayerSpec& spec = c.layers[layer];
+  const LayerWeights& w = weights_->layers[layer];
+  const std::uint32_t rows = batch.rows();
+  float* hidden = floats(workspace_.hidden);
+  float* q = floats(workspace_.query);
+  float* k = floats(workspace_.key);
+  float* v = floats(workspace_.value);
+  const float* angles = floats(workspace_.rope) + std::uint64_t{rope_kind_[layer]} * max_rows_ * c.head_dim;
+
+  rms_norm(context_, floats(workspace_.residual), rows, c.width, w.attn_norm, c.norm_offset, c.norm_eps, hidden);
+  const std::array<LinearTarget, 3> qkv{
+      {{&w.q, q, c.q_width()}, {&w.k, k, c.kv_width()}, {&w.v, v, c.kv_width()}}};
+  linear(context_, {hidden, rows, c.width, batch.generated_rows}, qkv);
+  if (c.qkv_bias) {
+    add_bias(context_, q, w.q_bias, rows, c.q_width());
+    add_bias(context_, k, w.k_bias, rows, c.kv_width());
+    add_bias(context_, v, w.v_bias, rows, c.kv_width());
+  }
+  if (c.qk_norm) {
+    rms_norm(context_, q, rows * c.heads, c.head_dim, w.q_norm, c.norm_offset, c.norm_eps, q);
+    rms_norm(context_, k, rows * c.kv_heads, c.head_dim, w.k_norm, c.norm_offset, c.norm_eps, k);
+  }
+  rope(context_, q, rows, c.heads, c.head_dim, angles);
+  rope(context_, k, rows, c.kv_heads, c.head_dim, angles);
+
+  const std::span<const KvView> views(kv_views_.data(), batch.sequences());
+  store_kv(context_, batch, views, k, v);
+  const AttentionLayer attention_layer{c.heads, c.kv_heads, c.head_dim, spec.window, c.query_scale, c.attn_softcap};
+  attention(context_, attention_layer, batch, views, q);
+
+  const LinearTarget out{&w.out, hidden, c.width};
+  linear(context_, {q, rows, c.q_width(), batch.generated_rows}, {&out, 1});
+  normed_sum(batch, w.post_attn_norm);
+}
+
+void Decoder::mlp_block(const Batch& batch, std::uint32_t layer) {
+  const ModelConfig& c = *config_;
+  const LayerWeights& w = weights_->layers[layer];
+  const std::uint32_t rows = batch.rows();
+  float* hidden = floats(workspace_.hidden);
+  float* gate = floats(workspace_.gate);
+  float* up = floats(workspace_.up);
+
+  rms_norm(context_, floats(workspace_.residual), rows, c.width, w.ffn_norm, c.norm_offset, c.norm_eps, hidden);
+  const std::array<LinearTarget, 2> gate_up{{{&w.gate, gate, c.ffn}, {&w.up, up, c.ffn}}};
+  linear(context_, {hidden, rows, c.width, batch.generated_rows}, gate_up);
+  gated(context_, activation_of(c.activation), gate, up, rows, c.ffn);
+  const LinearTarget down{&w.down, hidden, c.width};
+  linear(context_, {gate, rows, c.ffn, batch.generated_rows}, {&down, 1});
+  normed_sum(batch, w.post_ffn_norm);
+}
+
+/// residual += norm(hidden), or hidden itself for families without post norms.
+void Decoder::normed_sum(const Batch& batch, const float* post_norm) {
+  float* hidden = floats(workspace_.hidden);
+  if (post_norm != nullptr) {
+    rms_norm(context_, hidden, batch.rows(), config_->width, post_norm, config_->norm_offset, config_->norm_eps,
+             hidden);
+  }
+  add(context_, floats(workspace_.residual), hidden, batch.rows(), config_->width);
+}
+
+}  // namespace carat

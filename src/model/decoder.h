@@ -1,0 +1,64 @@
+// The one decoder: every family is the same forward pass over a config's fields.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "arch/model_config.h"
+#include "base/status.h"
+#include "kernels/kernel_table.h"
+#include "kv/kv_pool.h"
+#include "memory/arena.h"
+#include "model/weights.h"
+#include "ops/op_context.h"
+#include "planner/plan.h"
+#include "tensor/batch.h"
+
+namespace carat {
+
+/// Runs batches through a model. Everything it works in is one arena of the size the plan counted; a forward pass
+/// allocates nothing. One thread calls it; the work is spread over its pool.
+class Decoder {
+ public:
+  /// `config`, `weights`, `kernels` and `pool` must outlive the decoder. `ask` bounds the rows of a batch
+  /// (max(chunk, parallel)), the context and the rows of logits at a time.
+  static Result<Decoder> create(const ModelConfig& config, const ModelWeights& weights, const KernelTable& kernels,
+                                ActivationForms forms, const PlanAsk& ask, Budget& budget, ThreadPool& pool);
+
+  /// One forward pass. `sequences[s]` holds the KV of sequence s of the batch, which must have room for its rows.
+  /// Afterwards logits() serves the batch's rows_with_logits.
+  void forward(const Batch& batch, KvPool& kv, std::span<const SequenceId> sequences);
+
+  /// Logits [count][vocab] of rows [first, first + count) of the last batch's rows_with_logits, after the final cap.
+  /// count <= ask.logits_rows. The memory is the decoder's own, overwritten by the next call.
+  std::span<float> logits(std::uint32_t first, std::uint32_t count);
+
+  std::uint32_t max_rows() const { return max_rows_; }
+  std::uint32_t max_logits_rows() const { return logits_rows_; }
+  const ModelConfig& config() const { return *config_; }
+
+ private:
+  Decoder() = default;
+  float* floats(std::uint64_t offset) const { return reinterpret_cast<float*>(arena_.data() + offset); }
+  void embed(const Batch& batch);
+  void attention_block(const Batch& batch, std::uint32_t layer);
+  void mlp_block(const Batch& batch, std::uint32_t layer);
+  void normed_sum(const Batch& batch, const float* post_norm);
+
+  const ModelConfig* config_ = nullptr;
+  const ModelWeights* weights_ = nullptr;
+  OpContext context_;
+  Workspace workspace_;
+  std::uint32_t max_rows_ = 0;
+  std::uint32_t logits_rows_ = 0;
+  Arena arena_;
+  Buffer<float> logits_;
+  std::vector<std::uint32_t> rope_kind_;             ///< of each layer
+  std::vector<std::vector<double>> rope_frequencies_;  ///< of each kind
+  std::vector<KvView> kv_views_;                     ///< of the layer being run, one a sequence
+  std::uint32_t final_rows_ = 0;                     ///< rows of final_hidden
+  std::uint32_t final_generated_ = 0;                ///< how many of them are generated rows
+};
+
+}  // namespace carat

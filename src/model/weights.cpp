@@ -1,0 +1,240 @@
+#include "model/weights.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <mutex>
+
+#include "base/checked.h"
+#include "quant/codec.h"
+
+namespace carat {
+namespace {
+
+constexpr std::uint64_t kStagingBytes = 1 << 20;
+/// File bytes between two looks at the progress callback.
+constexpr std::uint64_t kProgressBytes = 32 << 20;
+
+/// One piece of loading: some panels of a matrix, or a whole vector.
+struct Piece {
+  std::uint32_t place = 0;
+  std::uint32_t panel_begin = 0;
+  std::uint32_t panel_end = 0;
+  std::uint64_t file_bytes = 0;
+};
+
+PackedLayout packed_layout(const TensorEntry& entry) {
+  return {entry.type, static_cast<std::uint32_t>(entry.shape.rows), static_cast<std::uint32_t>(entry.shape.columns)};
+}
+
+std::uint32_t panels_per_piece(const TensorEntry& entry) {
+  const std::uint64_t panel = row_bytes(entry.type, entry.shape.columns) * kPanelRows;
+  return static_cast<std::uint32_t>(std::max<std::uint64_t>(1, kStagingBytes / panel));
+}
+
+std::vector<Piece> cut_pieces(const WeightsLayout& layout) {
+  std::vector<Piece> pieces;
+  for (std::uint32_t p = 0; p < layout.places.size(); ++p) {
+    const BoundTensor& tensor = layout.places[p].tensor;
+    if (tensor.entry == nullptr) continue;
+    if (is_vector(tensor.slot.role)) {
+      pieces.push_back({p, 0, 0, tensor.entry->bytes});
+      continue;
+    }
+    const std::uint32_t panels = packed_layout(*tensor.entry).panels();
+    const std::uint32_t step = panels_per_piece(*tensor.entry);
+    const std::uint64_t panel_bytes = row_bytes(tensor.entry->type, tensor.entry->shape.columns) * kPanelRows;
+    for (std::uint32_t begin = 0; begin < panels; begin += step) {
+      const std::uint32_t end = std::min(begin + step, panels);
+      pieces.push_back({p, begin, end, (end - begin) * panel_bytes});
+    }
+  }
+  return pieces;
+}
+
+class Loader {
+ public:
+  Loader(const ModelConfig& config, const WeightsLayout& layout, std::span<const File> files, std::byte* arena,
+         std::span<std::byte> staging)
+      : config_(config), layout_(layout), files_(files), arena_(arena), staging_(staging) {}
+
+  Status load(const Piece& piece, int worker) const {
+    const WeightsLayout::Place& place = layout_.places[piece.place];
+    const std::span<std::byte> staging =
+        staging_.subspan(static_cast<std::uint64_t>(worker) * layout_.staging_bytes, layout_.staging_bytes);
+    Status status = is_vector(place.tensor.slot.role) ? load_vector(place, staging)
+                                                      : load_panels(place, piece, staging);
+    return std::move(status).with_context(fmt::format("tensor '{}'", place.tensor.slot.name));
+  }
+
+ private:
+  const File& file(const TensorEntry& entry) const { return files_[entry.file]; }
+
+  Status load_vector(const WeightsLayout::Place& place, std::span<std::byte> staging) const {
+    const TensorEntry& entry = *place.tensor.entry;
+    CARAT_TRY(file(entry).read(entry.offset, staging.first(entry.bytes)));
+    CARAT_TRY(check_finite(entry, staging.data(), 1));
+    dequantize_row(entry.type, staging.data(), entry.shape.columns, reinterpret_cast<float*>(arena_ + place.offset));
+    return ok_status();
+  }
+
+  Status load_panels(const WeightsLayout::Place& place, const Piece& piece, std::span<std::byte> staging) const {
+    const TensorEntry& entry = *place.tensor.entry;
+    const PackedLayout packed = packed_layout(entry);
+    const std::uint64_t stride = row_bytes(entry.type, entry.shape.columns);
+    const std::uint32_t first = piece.panel_begin * kPanelRows;
+    const std::uint32_t rows = std::min(piece.panel_end * kPanelRows, packed.rows) - first;
+    CARAT_TRY(read_rows(place.tensor, first, rows, stride, staging));
+    CARAT_TRY(check_finite(entry, staging.data(), rows));
+    for (std::uint32_t panel = piece.panel_begin; panel < piece.panel_end; ++panel) {
+      const std::uint32_t row = panel * kPanelRows - first;
+      pack_panel(packed, staging.data() + row * stride, std::min(kPanelRows, rows - row),
+                 arena_ + place.offset + panel * packed.panel_bytes());
+    }
+    return ok_status();
+  }
+
+  /// Reads rows in the order of rotate-half RoPE. Files ordered for adjacent pairs hold, within a head, row i of
+  /// half s at 2i + s.
+  Status read_rows(const BoundTensor& tensor, std::uint32_t first, std::uint32_t rows, std::uint64_t stride,
+                   std::span<std::byte> staging) const {
+    const TensorEntry& entry = *tensor.entry;
+    const TensorRole role = tensor.slot.role;
+    if (!config_.adjacent_pairs || (role != TensorRole::attn_q && role != TensorRole::attn_k)) {
+      return file(entry).read(entry.offset + first * stride, staging.first(rows * stride));
+    }
+    const std::uint32_t half = config_.head_dim / 2;
+    for (std::uint32_t r = 0; r < rows; ++r) {
+      const std::uint32_t head = (first + r) / config_.head_dim;
+      const std::uint32_t within = (first + r) % config_.head_dim;
+      const std::uint64_t source = std::uint64_t{head} * config_.head_dim + 2 * (within % half) + within / half;
+      CARAT_TRY(file(entry).read(entry.offset + source * stride, staging.subspan(r * stride, stride)));
+    }
+    return ok_status();
+  }
+
+  static Status check_finite(const TensorEntry& entry, const std::byte* rows, std::uint32_t count) {
+    const std::uint64_t stride = row_bytes(entry.type, entry.shape.columns);
+    for (std::uint32_t r = 0; r < count; ++r) {
+      if (!scales_finite(entry.type, rows + r * stride, entry.shape.columns)) {
+        return invalid("holds a NaN or infinite value; the file is damaged");
+      }
+    }
+    return ok_status();
+  }
+
+  const ModelConfig& config_;
+  const WeightsLayout& layout_;
+  const std::span<const File> files_;
+  std::byte* const arena_;
+  const std::span<std::byte> staging_;
+};
+
+/// Points the fields of `weights` at their places.
+void bind(const WeightsLayout& layout, ModelWeights& weights) {
+  for (const WeightsLayout::Place& place : layout.places) {
+    if (place.tensor.entry == nullptr) continue;
+    const std::byte* at = weights.arena.data() + place.offset;
+    const auto* vector = reinterpret_cast<const float*>(at);
+    PackedMatrix matrix;
+    if (!is_vector(place.tensor.slot.role)) matrix = {packed_layout(*place.tensor.entry), at};
+    const std::uint32_t layer_index = place.tensor.slot.layer;
+    if (layer_index >= weights.layers.size()) weights.layers.resize(layer_index + 1);
+    LayerWeights& layer = weights.layers[layer_index];
+    switch (place.tensor.slot.role) {
+      case TensorRole::embedding: weights.embedding = matrix; break;
+      case TensorRole::head: weights.head = matrix; break;
+      case TensorRole::output_norm: weights.output_norm = vector; break;
+      case TensorRole::rope_factors: weights.rope_factors = vector; break;
+      case TensorRole::attn_norm: layer.attn_norm = vector; break;
+      case TensorRole::attn_q: layer.q = matrix; break;
+      case TensorRole::attn_k: layer.k = matrix; break;
+      case TensorRole::attn_v: layer.v = matrix; break;
+      case TensorRole::attn_q_bias: layer.q_bias = vector; break;
+      case TensorRole::attn_k_bias: layer.k_bias = vector; break;
+      case TensorRole::attn_v_bias: layer.v_bias = vector; break;
+      case TensorRole::attn_q_norm: layer.q_norm = vector; break;
+      case TensorRole::attn_k_norm: layer.k_norm = vector; break;
+      case TensorRole::attn_out: layer.out = matrix; break;
+      case TensorRole::post_attn_norm: layer.post_attn_norm = vector; break;
+      case TensorRole::ffn_norm: layer.ffn_norm = vector; break;
+      case TensorRole::ffn_gate: layer.gate = matrix; break;
+      case TensorRole::ffn_up: layer.up = matrix; break;
+      case TensorRole::ffn_down: layer.down = matrix; break;
+      case TensorRole::post_ffn_norm: layer.post_ffn_norm = vector; break;
+    }
+  }
+  if (weights.head.data == nullptr) weights.head = weights.embedding;
+}
+
+}  // namespace
+
+Result<WeightsLayout> make_weights_layout(const ModelConfig& config, const TensorDir& tensors,
+                                          const KernelTable& kernels) {
+  CARAT_ASSIGN(std::vector<BoundTensor> bound, bind_tensors(config, tensors));
+  WeightsLayout layout;
+  layout.staging_bytes = kStagingBytes;
+  for (BoundTensor& tensor : bound) {
+    std::uint64_t bytes = 0;
+    if (tensor.entry != nullptr && is_vector(tensor.slot.role)) {
+      bytes = tensor.entry->shape.columns * sizeof(float);
+      layout.staging_bytes = std::max(layout.staging_bytes, tensor.entry->bytes);
+    } else if (tensor.entry != nullptr) {
+      if (kernels.linear[static_cast<std::size_t>(tensor.entry->type)][0] == nullptr) {
+        return unsupported(fmt::format("tensor '{}' is {}, which the '{}' kernels do not read", tensor.slot.name,
+                                       name(tensor.entry->type), kernels.name));
+      }
+      bytes = packed_layout(*tensor.entry).bytes();
+      layout.staging_bytes =
+          std::max(layout.staging_bytes, row_bytes(tensor.entry->type, tensor.entry->shape.columns) * kPanelRows);
+    }
+    layout.places.push_back({std::move(tensor), layout.bytes, bytes});
+    layout.bytes += round_up(bytes, std::uint64_t{64});
+  }
+  layout.staging_bytes = round_up(layout.staging_bytes, std::uint64_t{64});
+  return layout;
+}
+
+Result<ModelWeights> load_weights(const ModelConfig& config, const WeightsLayout& layout, std::span<const File> files,
+                                  Budget& budget, ThreadPool& pool, const LoadProgress& progress) {
+  ModelWeights weights;
+  CARAT_ASSIGN(weights.arena,
+               Arena::allocate(budget, MemoryCategory::weights, layout.bytes, "weights", HugePages::advise));
+  CARAT_ASSIGN(const Arena staging,
+               Arena::allocate(budget, MemoryCategory::io,
+                               layout.staging_bytes * static_cast<std::uint64_t>(pool.threads()), "loading buffers"));
+  const Loader loader(config, layout, files, weights.arena.data(),
+                      {staging.data(), static_cast<std::size_t>(staging.bytes())});
+  const std::vector<Piece> pieces = cut_pieces(layout);
+  std::uint64_t total = 0;
+  for (const Piece& piece : pieces) total += piece.file_bytes;
+
+  std::mutex mutex;
+  Status failure;
+  std::atomic<bool> failed{false};
+  std::uint64_t done = 0;
+  for (std::size_t begin = 0; begin < pieces.size();) {
+    std::size_t end = begin;
+    std::uint64_t bytes = 0;
+    while (end < pieces.size() && bytes < kProgressBytes) bytes += pieces[end++].file_bytes;
+    pool.parallel_for(static_cast<std::int64_t>(end - begin), 1, [&](std::int64_t from, std::int64_t to, int worker) {
+      for (std::int64_t i = from; i < to && !failed; ++i) {
+        Status status = loader.load(pieces[begin + static_cast<std::size_t>(i)], worker);
+        if (status.ok()) continue;
+        const std::lock_guard lock(mutex);
+        if (!failed.exchange(true)) failure = std::move(status);
+      }
+    });
+    if (failed) return failure;
+    begin = end;
+    done += bytes;
+    if (progress && !progress(done, total)) return interrupted("stopped while loading");
+  }
+  weights.layers.resize(config.layers.size());
+  bind(layout, weights);
+  return weights;
+}
+
+}  // namespace carat

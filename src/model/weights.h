@@ -1,0 +1,66 @@
+// Weights bound to a config: where every packed matrix and every vector lies in one arena.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "arch/tensor_roles.h"
+#include "base/status.h"
+#include "base/thread_pool.h"
+#include "kernels/kernel_table.h"
+#include "memory/arena.h"
+#include "os/file.h"
+#include "tensor/packed_layout.h"
+
+namespace carat {
+
+struct LayerWeights {
+  PackedMatrix q, k, v, out, gate, up, down;
+  const float* attn_norm = nullptr;
+  const float* q_norm = nullptr;  ///< null without qk_norm
+  const float* k_norm = nullptr;
+  const float* q_bias = nullptr;  ///< null without qkv_bias
+  const float* k_bias = nullptr;
+  const float* v_bias = nullptr;
+  const float* post_attn_norm = nullptr;  ///< null without post_norms
+  const float* ffn_norm = nullptr;
+  const float* post_ffn_norm = nullptr;
+};
+
+struct ModelWeights {
+  PackedMatrix embedding;
+  PackedMatrix head;  ///< the embedding itself when tied
+  std::vector<LayerWeights> layers;
+  const float* output_norm = nullptr;
+  const float* rope_factors = nullptr;  ///< [head_dim / 2], or null
+  Arena arena;
+};
+
+/// Where each bound tensor goes. Pure: the plan takes its weights figure from here.
+struct WeightsLayout {
+  struct Place {
+    BoundTensor tensor;
+    std::uint64_t offset = 0;  ///< in the arena, 64-byte aligned
+    std::uint64_t bytes = 0;
+  };
+  std::vector<Place> places;
+  std::uint64_t bytes = 0;
+  std::uint64_t staging_bytes = 0;  ///< of one loading thread
+};
+
+/// Fails when a matrix has a type that no kernel of `kernels` reads, naming type and tensor.
+Result<WeightsLayout> make_weights_layout(const ModelConfig& config, const TensorDir& tensors,
+                                          const KernelTable& kernels);
+
+/// Called now and then while loading with the bytes done and the bytes in all; returning false stops the load.
+using LoadProgress = std::function<bool(std::uint64_t done, std::uint64_t total)>;
+
+/// Reads, checks and packs every tensor, piece by piece through one staging block a thread, so that the peak is the
+/// final size plus the staging. A scale that is NaN or infinite is an error that names the tensor.
+Result<ModelWeights> load_weights(const ModelConfig& config, const WeightsLayout& layout, std::span<const File> files,
+                                  Budget& budget, ThreadPool& pool, const LoadProgress& progress);
+
+}  // namespace carat

@@ -1,0 +1,207 @@
+#include "planner/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/checked.h"
+#include "tensor/kv_view.h"
+
+namespace carat {
+namespace {
+
+using Categories = std::array<std::uint64_t, kMemoryCategoryCount>;
+
+std::uint64_t& at(Categories& categories, MemoryCategory category) {
+  return categories[static_cast<std::size_t>(category)];
+}
+
+Categories categories_of(const ModelConfig& config, const PlanFacts& facts, const PlanAsk& ask) {
+  Categories c{};
+  at(c, MemoryCategory::weights) = facts.weights;
+  for (const LayerSpec& layer : config.layers) {
+    const bool local = layer.attention == AttentionKind::local;
+    const KvTileLayout tile{local ? ask.kv_local : ask.kv_global, config.kv_heads, config.head_dim};
+    const std::uint64_t tiles = local ? ring_tiles(layer.window, ask) : page_tiles(ask);
+    at(c, local ? MemoryCategory::kv_local : MemoryCategory::kv_global) += ask.parallel * tiles * tile.bytes();
+  }
+  const Workspace workspace =
+      make_workspace(config, {.rows = std::max(ask.chunk, ask.parallel), .logits_rows = ask.logits_rows,
+                              .sequences = ask.parallel, .context = ask.context, .threads = ask.threads});
+  at(c, MemoryCategory::activations) = workspace.bytes;
+  at(c, MemoryCategory::logits) =
+      std::uint64_t{ask.logits_rows} * config.vocab * sizeof(float) + facts.sampler;
+  at(c, MemoryCategory::tokenizer) = facts.tokenizer;
+  at(c, MemoryCategory::io) = facts.io;
+  at(c, MemoryCategory::fixed) = facts.fixed;
+  return c;
+}
+
+std::uint64_t total_of(const Categories& categories) {
+  std::uint64_t total = 0;
+  for (const std::uint64_t bytes : categories) total += bytes;
+  return total;
+}
+
+bool fits(const ModelConfig& config, const PlanFacts& facts, const PlanAsk& ask) {
+  return total_of(categories_of(config, facts, ask)) <= facts.budget;
+}
+
+/// The largest value in [1, limit] for which `ok` holds, given that it holds for all smaller ones; 0 when for none.
+template <typename Predicate>
+std::uint32_t largest(std::uint32_t limit, Predicate ok) {
+  std::uint32_t low = 0;
+  std::uint32_t high = limit;
+  while (low < high) {
+    const std::uint32_t middle = low + (high - low + 1) / 2;
+    if (ok(middle)) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low;
+}
+
+constexpr std::uint32_t kMostParallel = 1024;
+
+void add_suggestions(const ModelConfig& config, Plan& plan) {
+  const auto offer = [&](std::string text, const PlanAsk& ask) {
+    const std::uint64_t total = total_of(categories_of(config, plan.facts, ask));
+    if (total <= plan.facts.budget && plan.suggestions.size() < 3) {
+      plan.suggestions.push_back({std::move(text), ask, total});
+    }
+  };
+  PlanAsk ask = plan.ask;
+  if (plan.max_context > 0) {
+    ask.context = plan.max_context;
+    offer(fmt::format("--ctx {}", ask.context), ask);
+  }
+  ask = plan.ask;
+  if (plan.max_parallel > 0) {
+    ask.parallel = plan.max_parallel;
+    offer(fmt::format("--parallel {}", ask.parallel), ask);
+  }
+  ask = plan.ask;
+  if (ask.kv_local == DType::f32 || ask.kv_global == DType::f32) {
+    ask.kv_local = ask.kv_global = DType::bf16;
+    offer("--kv-local bf16 --kv-global bf16", ask);
+  }
+  for (const std::uint32_t chunk : {256U, 128U, 64U, 16U}) {
+    ask = plan.ask;
+    if (chunk >= ask.chunk) continue;
+    ask.chunk = chunk;
+    ask.context = std::min(ask.context, largest_context(config, plan.facts, ask, ask.context));
+    if (ask.context == 0) continue;
+    offer(ask.context == plan.ask.context ? fmt::format("--chunk {}", chunk)
+                                          : fmt::format("--chunk {} --ctx {}", chunk, ask.context),
+          ask);
+    break;
+  }
+}
+
+}  // namespace
+
+std::uint32_t ring_tiles(std::uint32_t window, const PlanAsk& ask) {
+  const std::uint64_t slots = std::min<std::uint64_t>(ask.context, std::uint64_t{window} + ask.chunk);
+  return static_cast<std::uint32_t>(ceil_div<std::uint64_t>(slots, kTileTokens));
+}
+
+std::uint32_t page_tiles(const PlanAsk& ask) { return ceil_div(ask.context, kTileTokens); }
+
+std::uint64_t kv_tile_bytes(const ModelConfig& config, AttentionKind kind, DType type) {
+  std::uint64_t bytes = 0;
+  for (const LayerSpec& layer : config.layers) {
+    if (layer.attention == kind) bytes += KvTileLayout{type, config.kv_heads, config.head_dim}.bytes();
+  }
+  return bytes;
+}
+
+std::uint32_t largest_context(const ModelConfig& config, const PlanFacts& facts, PlanAsk ask, std::uint32_t limit) {
+  return largest(limit, [&](std::uint32_t context) {
+    ask.context = context;
+    return fits(config, facts, ask);
+  });
+}
+
+Plan make_plan(const ModelConfig& config, const PlanFacts& facts, const PlanAsk& ask) {
+  Plan plan;
+  plan.ask = ask;
+  plan.facts = facts;
+  plan.categories = categories_of(config, facts, ask);
+  plan.total = total_of(plan.categories);
+  plan.fits = plan.total <= facts.budget;
+  plan.local_bytes_per_token = kv_tile_bytes(config, AttentionKind::local, ask.kv_local) / kTileTokens;
+  plan.global_bytes_per_token = kv_tile_bytes(config, AttentionKind::global, ask.kv_global) / kTileTokens;
+  plan.max_context = largest_context(config, facts, ask, std::max(config.context, ask.context));
+  plan.max_parallel = largest(kMostParallel, [&](std::uint32_t parallel) {
+    PlanAsk more = ask;
+    more.parallel = parallel;
+    more.logits_rows = std::max(ask.logits_rows, parallel);
+    return fits(config, facts, more);
+  });
+  plan.runs_out_first = plan.global_bytes_per_token > 0 ? MemoryCategory::kv_global : MemoryCategory::kv_local;
+
+  if (facts.read_gb_per_s > 0) {
+    // Decode reads every weight once a token; the embedding is read once more only when it is not the head.
+    const double bytes = static_cast<double>(facts.weights) +
+                         static_cast<double>(plan[MemoryCategory::kv_global] + plan[MemoryCategory::kv_local]) /
+                             ask.parallel / 2;
+    plan.decode_tokens_per_s = facts.read_gb_per_s * 1e9 / bytes;
+  }
+  if (facts.prefill_tops > 0) {
+    double products = 0;
+    for (std::size_t layer = 0; layer < config.layers.size(); ++layer) {
+      products += double{1} * config.width * (2.0 * config.q_width() + 2.0 * config.kv_width() + 3.0 * config.ffn);
+    }
+    plan.prefill_tokens_per_s = facts.prefill_tops * 1e12 / (2 * products);
+  }
+  if (!plan.fits) add_suggestions(config, plan);
+  return plan;
+}
+
+std::string human_bytes(std::uint64_t bytes) {
+  if (bytes == Budget::kUnlimited) return "unlimited";
+  const auto value = static_cast<double>(bytes);
+  if (bytes >= 1'000'000'000) return fmt::format("{:.2f} GB", value / 1e9);
+  if (bytes >= 100'000) return fmt::format("{:.1f} MB", value / 1e6);
+  return fmt::format("{:.1f} kB", value / 1e3);
+}
+
+std::string refusal(const Plan& plan) {
+  std::string text = fmt::format(
+      "does not fit: ctx {} with {} {} needs {} bytes, the budget is {} bytes, {} bytes short", plan.ask.context,
+      plan.ask.parallel, plan.ask.parallel == 1 ? "sequence" : "sequences", plan.total, plan.facts.budget,
+      plan.total - plan.facts.budget);
+  if (plan.suggestions.empty()) {
+    return text + fmt::format("; nothing smaller fits: give at least {} bytes",
+                              plan.total - plan[MemoryCategory::kv_global] - plan[MemoryCategory::kv_local]);
+  }
+  text += "; would fit:";
+  for (const PlanSuggestion& suggestion : plan.suggestions) {
+    text += fmt::format("{} {} ({} bytes)", &suggestion == plan.suggestions.data() ? "" : ",", suggestion.text,
+                        suggestion.total);
+  }
+  return text;
+}
+
+std::string plan_table(const Plan& plan) {
+  constexpr int kBarWidth = 40;
+  const std::uint64_t whole =
+      plan.facts.budget == Budget::kUnlimited ? plan.total : std::max(plan.total, plan.facts.budget);
+  std::string text;
+  for (std::size_t i = 0; i < plan.categories.size(); ++i) {
+    const std::uint64_t bytes = plan.categories[i];
+    if (bytes == 0) continue;
+    const auto width = static_cast<std::size_t>(
+        std::max(1.0, static_cast<double>(bytes) / static_cast<double>(whole) * kBarWidth + 0.5));
+    std::string bar;
+    for (std::size_t k = 0; k < width; ++k) bar += "█";
+    text += fmt::format("  {:<12} {:>10}  {}\n", name(static_cast<MemoryCategory>(i)), human_bytes(bytes), bar);
+  }
+  text += fmt::format("  {:<12} {:>10}  of {}: {}\n", "total", human_bytes(plan.total), human_bytes(plan.facts.budget),
+                      plan.fits ? "fits" : "does not fit");
+  return text;
+}
+
+}  // namespace carat

@@ -1,0 +1,60 @@
+// Sizes of everything the decoder works in, as one pure function, so that the plan and the allocation cannot differ.
+#pragma once
+
+#include <cstdint>
+
+#include "arch/model_config.h"
+
+namespace carat {
+
+/// Tiles of 64 tokens in one attention segment. Partial results of segments are merged in order, so the split depends
+/// on absolute positions only and a row's bits are the same with any number of threads.
+inline constexpr std::uint32_t kSegmentTiles = 16;
+
+/// What the decoder is sized for.
+struct WorkspaceAsk {
+  std::uint32_t rows = 512;       ///< most rows of one forward pass
+  std::uint32_t logits_rows = 1;  ///< rows of logits computed at a time
+  std::uint32_t sequences = 1;
+  std::uint32_t context = 8192;
+  std::uint32_t threads = 1;
+};
+
+/// Byte offsets of the decoder's buffers in one arena, each 64-byte aligned. Shapes in elements; f32 unless said.
+struct Workspace {
+  std::uint64_t residual = 0;      ///< [rows][width]
+  std::uint64_t hidden = 0;        ///< [rows][width] normed input of a linear, or its output before the residual add
+  std::uint64_t query = 0;         ///< [rows][q_width]; attention's output replaces the queries
+  std::uint64_t key = 0;           ///< [rows][kv_width]
+  std::uint64_t value = 0;         ///< [rows][kv_width]
+  std::uint64_t gate = 0;          ///< [rows][ffn]
+  std::uint64_t up = 0;            ///< [rows][ffn]
+  std::uint64_t high = 0;          ///< int8 [rows][max_columns]
+  std::uint64_t low = 0;           ///< int8 [rows][max_columns]
+  std::uint64_t scales = 0;        ///< [rows][max_columns / 32]
+  std::uint64_t sums = 0;          ///< i32 [rows][max_columns / 16]
+  std::uint64_t rope = 0;          ///< [rope kinds][rows][2][head_dim / 2]: cosines, then sines
+  std::uint64_t final_hidden = 0;  ///< [rows][width] after the last norm
+  std::uint64_t partials = 0;      ///< attention states of segments in flight
+  std::uint64_t thread_scratch = 0;
+  std::uint64_t thread_scratch_bytes = 0;  ///< of one thread
+  std::uint64_t bytes = 0;                 ///< of all
+
+  std::uint32_t max_columns = 0;
+  std::uint32_t rope_kinds = 0;
+  std::uint32_t split_items = 0;      ///< attention items whose segments may run at once
+  std::uint32_t split_lanes = 0;      ///< most rows × heads of such an item
+  std::uint32_t context_segments = 0;
+};
+
+Workspace make_workspace(const ModelConfig& config, const WorkspaceAsk& ask);
+
+/// Index of each layer's rotary table among the distinct RopeSpecs of the config, in order of appearance.
+std::vector<std::uint32_t> rope_kind_of_layers(const ModelConfig& config);
+
+/// Floats of one attention state: maximum, sum and head_dim outputs a row and head.
+constexpr std::uint64_t attention_state_floats(std::uint64_t lanes, std::uint64_t head_dim) {
+  return lanes * (head_dim + 2);
+}
+
+}  // namespace carat
