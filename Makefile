@@ -1,0 +1,82 @@
+# A short front for CMake's presets. `make help` lists the targets.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := build
+.PHONY: run test build debug models asan tsan fuzz format lint clean install help deps
+
+JOBS ?= $(shell nproc)
+PREFIX ?= /usr/local
+FUZZ_SECONDS ?= 180
+export CARAT_MODELS ?= $(HOME)/.cache/carat/models
+
+# Programs that run whole real models: minutes under a sanitizer, and their bytes are parsed by other programs too.
+REAL_MODEL_TESTS := ^(model|engine|metrics|cli)_test$$
+# Older sanitizer runtimes fail on kernels with much address randomisation; without the right to turn it off, try so.
+STEADY := $(shell setarch -R true 2> /dev/null && echo setarch -R)
+# One progress line on a terminal, silence in a log.
+QUIET := $(shell test -t 2 || echo -- --quiet)
+SOURCES = $(shell git ls-files 'src/*.h' 'src/*.cpp' 'tests/*.h' 'tests/*.cpp' 'bench/*.cpp' 'fuzz/*.cpp' 'include/*.h')
+
+run: build models ## install what is missing, build, fetch the model, write a few words and the memory table
+	build/carat run gemma3-270m -p "Once upon a time" -n 48 --temp 0 --stats
+
+# Without the models their tests are skipped by name; in CI a failed fetch is a failure.
+test: build ## everything: layers, unit, cases, real models; then the byte parsers under ASan and UBSan
+	$(MAKE) models || test -z "$${CI:-}"
+	ctest --preset release
+	$(MAKE) asan
+
+build: deps build/build.ninja ## build/carat and the tests
+	@cmake --build --preset release -j $(JOBS) $(QUIET)
+
+debug: deps build-debug/build.ninja ## build-debug/carat and the tests, without optimisation
+	@cmake --build --preset debug -j $(JOBS) $(QUIET)
+
+models: deps ## fetch gemma3-270m and smollm2-135m-instruct into $CARAT_MODELS
+	@tools/get_models.py
+
+asan: deps build-asan/build.ninja ## tests under AddressSanitizer and UBSan, without those that run real models
+	@cmake --build --preset asan -j $(JOBS) $(QUIET)
+	$(STEADY) ctest --preset asan -j $(JOBS) -E '$(REAL_MODEL_TESTS)'
+
+tsan: deps build-tsan/build.ninja ## tests under ThreadSanitizer, without those that run real models
+	@cmake --build --preset tsan -j $(JOBS) $(QUIET)
+	$(STEADY) ctest --preset tsan -E '$(REAL_MODEL_TESTS)'
+
+fuzz: ## each fuzz target for FUZZ_SECONDS (180); finds go to build-fuzz/finds
+	@tools/install_deps.sh build clang
+	@$(MAKE) build-fuzz/build.ninja
+	@cmake --build --preset fuzz -j $(JOBS) $(QUIET)
+	@tools/run_fuzzers.sh $(FUZZ_SECONDS)
+
+format: ## clang-format all C++ files
+	@tools/install_deps.sh format
+	clang-format-16 -i $(SOURCES)
+
+lint: build ## layers, formatting, clang-tidy
+	@tools/install_deps.sh format
+	tools/check_layers.py
+	clang-format-16 --dry-run -Werror $(SOURCES)
+	clang-tidy-16 --quiet -p build $(filter src/%.cpp,$(SOURCES))
+
+install: build ## into PREFIX (/usr/local)
+	cmake --install build --prefix $(PREFIX)
+
+clean: ## remove the build folders; models and downloads stay
+	rm -rf build build-debug build-asan build-tsan build-fuzz
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 10
+
+deps:
+	@tools/install_deps.sh build
+
+build/build.ninja: PRESET := release
+build-debug/build.ninja: PRESET := debug
+build-asan/build.ninja: PRESET := asan
+build-tsan/build.ninja: PRESET := tsan
+build-fuzz/build.ninja: PRESET := fuzz
+build/build.ninja build-debug/build.ninja build-asan/build.ninja build-tsan/build.ninja build-fuzz/build.ninja: CMakePresets.json | deps
+	@cmake --preset $(PRESET) --log-level=WARNING > /dev/null
+	@touch $@
