@@ -82,8 +82,9 @@ void Decoder::forward(const Batch& batch, KvPool& kv, std::span<const SequenceId
   const std::uint32_t rows = batch.rows();
   CARAT_CHECK(rows <= max_rows_ && batch.sequences() <= kv_views_.size() && sequences.size() == batch.sequences());
   embed(batch);
+  const auto rope_positions = batch.rope_positions.empty() ? batch.positions : batch.rope_positions;
   for (std::size_t kind = 0; kind < rope_frequencies_.size(); ++kind) {
-    fill_rope_table(context_, rope_frequencies_[kind], batch.positions,
+    fill_rope_table(context_, rope_frequencies_[kind], rope_positions,
                     floats(workspace_.rope) + kind * max_rows_ * config_->head_dim);
   }
   for (std::uint32_t layer = 0; layer < config_->layers.size(); ++layer) {

@@ -11,7 +11,8 @@ namespace carat {
 /// activations; the rest come from prompts and use the prefill form, at every T.
 struct Batch {
   std::span<const std::int32_t> tokens;            ///< [T]
-  std::span<const std::int32_t> positions;         ///< [T]
+  std::span<const std::int32_t> positions;         ///< [T] where keys are stored and what the mask compares
+  std::span<const std::int32_t> rope_positions;    ///< [T] what rotary angles use; empty: positions
   std::span<const std::uint32_t> seq_begin;        ///< [S + 1] first row of each sequence; the last entry is T
   std::span<const std::uint32_t> rows_with_logits; ///< [R] ascending row indices
   std::uint32_t generated_rows = 0;
