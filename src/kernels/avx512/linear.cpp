@@ -1,7 +1,18 @@
+#include "kernels/avx512/linear_types.h"
 #include "kernels/tables.h"
 
 namespace carat {
 
-void fill_linear_avx512(KernelTable&) {}
+void fill_linear_avx512(KernelTable& table) {
+  avx512::fill_q4_0(table);
+  avx512::fill_q4_1(table);
+  avx512::fill_q5_0(table);
+  avx512::fill_q5_1(table);
+  avx512::fill_q8_0(table);
+  avx512::fill_q4_k(table);
+  avx512::fill_q5_k(table);
+  avx512::fill_q6_k(table);
+  avx512::fill_float_types(table);
+}
 
 }  // namespace carat

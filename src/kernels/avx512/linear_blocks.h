@@ -1,0 +1,267 @@
+// The avx512 linear kernels of one packed block type: entries for all three activation forms.
+// Few tokens: the weights go from memory through registers into the sums, read once (decode waits for bytes).
+// Many tokens: a pair of panels is unpacked into scratch once and multiplied there (linear_panels.cpp).
+#pragma once
+
+#include "kernels/avx512/linear_panels.h"
+#include "kernels/avx512/linear_unpack.h"
+
+namespace carat {
+namespace {
+
+/// Tokens of one pass over a panel, and the most tokens for which passes straight over the packed bytes are faster.
+constexpr int kPassTokens = 4;
+constexpr std::uint32_t kDirectTokens = 8;
+/// Bytes that prefetches run ahead of loads.
+constexpr int kPrefetchAhead = 512;
+
+struct Token {
+  const std::int8_t* high;
+  const std::int8_t* low;
+  const float* scales;
+  const std::int32_t* sums;
+  float* out;
+};
+
+CARAT_INLINE __m512i broadcast_quad(const std::int8_t* at) {
+  int quad;
+  __builtin_memcpy(&quad, at, sizeof quad);
+  return _mm512_set1_epi32(quad);
+}
+
+/// Sum of byte products of kQuads quads: (128 * high + low) or high alone, plus `start`.
+template <int kQuads, bool kTwoPlanes>
+CARAT_INLINE __m512i dot_quads(const __m512i* quads, const Token& token, std::uint64_t column, std::int32_t start) {
+  __m512i first[2] = {_mm512_set1_epi32(start), _mm512_setzero_si512()};
+  __m512i second[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+#pragma GCC unroll 8
+  for (int q = 0; q < kQuads; ++q) {
+    const std::int8_t* ones = kTwoPlanes ? token.low : token.high;
+    first[q % 2] = _mm512_dpbusd_epi32(first[q % 2], quads[q], broadcast_quad(ones + column + 4 * q));
+    if constexpr (kTwoPlanes) {
+      second[q % 2] = _mm512_dpbusd_epi32(second[q % 2], quads[q], broadcast_quad(token.high + column + 4 * q));
+    }
+  }
+  const __m512i low = _mm512_add_epi32(first[0], first[1]);
+  if constexpr (!kTwoPlanes) return low;
+  return _mm512_add_epi32(low, _mm512_slli_epi32(_mm512_add_epi32(second[0], second[1]), 7));
+}
+
+template <typename Type, int kTokens, bool kTwoPlanes>
+void multiply_packed_panel(const std::byte* panel, std::uint32_t groups, const Token* tokens, __mmask16 rows) {
+  using Unpacked = Unpack<Type>;
+  constexpr int kStepBytes = Type::kGroupBytes / Type::kGroupSteps;
+  __m512 acc[kTokens];
+  for (int t = 0; t < kTokens; ++t) acc[t] = _mm512_setzero_ps();
+  std::uint64_t s = 0;
+  for (std::uint32_t g = 0; g < groups; ++g, panel += Type::kGroupBytes) {
+    typename Unpacked::Group group;
+    Unpacked::begin(panel, group);
+    for (int step = 0; step < Type::kGroupSteps; ++step, ++s) {
+      for (int ahead = 0; ahead < kStepBytes; ahead += 64) {
+        _mm_prefetch(reinterpret_cast<const char*>(panel + step * kStepBytes + kPrefetchAhead + ahead), _MM_HINT_T0);
+      }
+      __m512i quads[8];
+      Unpacked::quads(panel, step, quads);
+      __m512 scale[2];
+      for (int half = 0; half < Type::kHalves; ++half) scale[half] = Unpacked::scale(panel, group, step, half);
+      __m512 minimum = _mm512_setzero_ps();
+      if constexpr (Type::kHasMinimum) minimum = Unpacked::minimum(panel, group, step);
+#pragma GCC unroll 4
+      for (int t = 0; t < kTokens; ++t) {
+        const Token& token = tokens[t];
+        const std::int32_t sums[2] = {token.sums[2 * s], token.sums[2 * s + 1]};
+#pragma GCC unroll 2
+        for (int half = 0; half < Type::kHalves; ++half) {
+          constexpr int kQuads = 8 / Type::kHalves;
+          const std::int32_t start = -Type::kZero * (Type::kHalves == 2 ? sums[half] : sums[0] + sums[1]);
+          const __m512i dot = dot_quads<kQuads, kTwoPlanes>(quads + half * kQuads, token,
+                                                            s * kStepColumns + static_cast<unsigned>(half) * 16, start);
+          const __m512 factor =
+              kTwoPlanes ? scale[half] : _mm512_mul_ps(scale[half], _mm512_set1_ps(token.scales[s]));
+          acc[t] = _mm512_fmadd_ps(factor, _mm512_cvtepi32_ps(dot), acc[t]);
+        }
+        if constexpr (Type::kHasMinimum) {
+          const auto sum = static_cast<float>(sums[0] + sums[1]);
+          acc[t] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(kTwoPlanes ? sum : token.scales[s] * sum), acc[t]);
+        }
+      }
+    }
+  }
+  for (int t = 0; t < kTokens; ++t) {
+    const __m512 value = kTwoPlanes ? _mm512_mul_ps(acc[t], _mm512_set1_ps(tokens[t].scales[0])) : acc[t];
+    _mm512_mask_storeu_ps(tokens[t].out, rows, value);
+  }
+}
+
+/// What the entries take from their arguments, without calling inline functions of shared headers.
+template <typename Type>
+struct Range {
+  std::uint32_t columns;
+  std::uint32_t groups;
+  std::uint64_t panel_bytes;
+  const LinearArgs& args;
+
+  CARAT_INLINE Range of(const LinearArgs& args) {
+    const std::uint32_t columns = args.weights.layout.columns;
+    const std::uint32_t groups = columns / (Type::kGroupSteps * kStepColumns);
+    return {columns, groups, (std::uint64_t{groups} * Type::kGroupBytes + 63) / 64 * 64, args};
+  }
+  [[gnu::always_inline]] const std::byte* panel(std::uint32_t p) const { return args.weights.data + p * panel_bytes; }
+  [[gnu::always_inline]] std::uint32_t rows(std::uint32_t p) const {
+    const std::uint32_t left = args.weights.layout.rows - p * kPanelRows;
+    return left < kPanelRows ? left : kPanelRows;
+  }
+};
+
+template <typename Type, bool kTwoPlanes>
+void multiply_direct(const LinearArgs& args) {
+  const auto range = Range<Type>::of(args);
+  const Activations& x = args.x;
+  Token tokens[kDirectTokens];
+  for (std::uint64_t t = 0; t < x.rows; ++t) {
+    tokens[t] = {x.high + t * x.columns, kTwoPlanes ? x.low + t * x.columns : nullptr,
+                 x.scales + (kTwoPlanes ? t : t * (x.columns / kStepColumns)), x.sums + t * (x.columns / 16), nullptr};
+  }
+  for (std::uint32_t p = args.panel_begin; p < args.panel_end; ++p) {
+    for (std::uint64_t t = 0; t < x.rows; ++t) {
+      tokens[t].out = args.out + t * args.out_stride + std::uint64_t{p} * kPanelRows;
+    }
+    const auto mask = static_cast<__mmask16>((1u << range.rows(p)) - 1u);
+    for (std::uint32_t t = 0; t < x.rows;) {
+      // 5 tokens are 3 + 2, 6 are 3 + 3.
+      const std::uint32_t left = x.rows - t;
+      const std::uint32_t count = left > kPassTokens ? (left + 1) / 2 : left;
+      switch (count) {
+        case 1: multiply_packed_panel<Type, 1, kTwoPlanes>(range.panel(p), range.groups, tokens + t, mask); break;
+        case 2: multiply_packed_panel<Type, 2, kTwoPlanes>(range.panel(p), range.groups, tokens + t, mask); break;
+        case 3: multiply_packed_panel<Type, 3, kTwoPlanes>(range.panel(p), range.groups, tokens + t, mask); break;
+        default: multiply_packed_panel<Type, 4, kTwoPlanes>(range.panel(p), range.groups, tokens + t, mask); break;
+      }
+      t += count;
+    }
+  }
+}
+
+/// Where the parts of unpacked panel `index` (0 or 1) lie in scratch.
+struct PanelScratch {
+  std::uint8_t* quads;  ///< [steps][8][64]
+  float* scales;        ///< [steps][2][16]
+  float* minima;        ///< [steps][16]
+  std::byte* end;
+
+  CARAT_INLINE PanelScratch at(std::byte* scratch, std::uint64_t steps) {
+    auto* scales = reinterpret_cast<float*>(scratch + steps * 512);
+    float* minima = scales + steps * 32;
+    return {reinterpret_cast<std::uint8_t*>(scratch), scales, minima, reinterpret_cast<std::byte*>(minima + steps * 16)};
+  }
+};
+
+template <typename Type>
+void unpack_panel(const std::byte* panel, std::uint32_t groups, const PanelScratch& out) {
+  using Unpacked = Unpack<Type>;
+  std::uint64_t s = 0;
+  for (std::uint32_t g = 0; g < groups; ++g, panel += Type::kGroupBytes) {
+    typename Unpacked::Group group;
+    Unpacked::begin(panel, group);
+    for (int step = 0; step < Type::kGroupSteps; ++step, ++s) {
+      __m512i quads[8];
+      Unpacked::quads(panel, step, quads);
+      for (int q = 0; q < 8; ++q) _mm512_storeu_si512(out.quads + s * 512 + static_cast<unsigned>(q) * 64, quads[q]);
+      for (int half = 0; half < Type::kHalves; ++half) {
+        _mm512_storeu_ps(out.scales + (s * Type::kHalves + static_cast<unsigned>(half)) * 16,
+                         Unpacked::scale(panel, group, step, half));
+      }
+      if constexpr (Type::kHasMinimum) _mm512_storeu_ps(out.minima + s * 16, Unpacked::minimum(panel, group, step));
+    }
+  }
+}
+
+template <typename Type>
+void multiply_unpacked(const LinearArgs& args) {
+  const auto range = Range<Type>::of(args);
+  const std::uint32_t steps = range.columns / kStepColumns;
+  const PanelScratch first = PanelScratch::at(args.scratch, steps);
+  const PanelScratch second = PanelScratch::at(first.end, steps);
+  for (std::uint32_t p = args.panel_begin; p < args.panel_end; p += 2) {
+    const bool pair = p + 1 < args.panel_end;
+    unpack_panel<Type>(range.panel(p), range.groups, first);
+    if (pair) unpack_panel<Type>(range.panel(p + 1), range.groups, second);
+    const PanelScratch& other = pair ? second : first;
+    avx512::multiply_panels({{first.quads, other.quads},
+                             {first.scales, other.scales},
+                             {first.minima, other.minima},
+                             {range.rows(p), pair ? range.rows(p + 1) : 0},
+                             steps,
+                             Type::kZero,
+                             Type::kHalves,
+                             Type::kHasMinimum,
+                             args.x,
+                             args.out + std::uint64_t{p} * kPanelRows,
+                             args.out_stride,
+                             second.end});
+  }
+}
+
+template <typename Type, bool kTwoPlanes>
+void linear_integer(const LinearArgs& args) {
+  if (args.x.rows <= kDirectTokens) {
+    multiply_direct<Type, kTwoPlanes>(args);
+  } else {
+    multiply_unpacked<Type>(args);
+  }
+}
+
+/// The weights of a panel as floats, [columns][16], as the scalar codec rounds them.
+template <typename Type>
+void dequantize_panel(const std::byte* panel, std::uint32_t groups, float* out) {
+  using Unpacked = Unpack<Type>;
+  const __m512i byte = _mm512_set1_epi32(255);
+  const __m512i zero = _mm512_set1_epi32(Type::kZero);
+  for (std::uint32_t g = 0; g < groups; ++g, panel += Type::kGroupBytes) {
+    typename Unpacked::Group group;
+    Unpacked::begin(panel, group);
+    for (int step = 0; step < Type::kGroupSteps; ++step) {
+      __m512i quads[8];
+      Unpacked::quads(panel, step, quads);
+      __m512 minimum = _mm512_setzero_ps();
+      if constexpr (Type::kHasMinimum) minimum = Unpacked::minimum(panel, group, step);
+      for (int q = 0; q < 8; ++q) {
+        const __m512 scale = Unpacked::scale(panel, group, step, q * Type::kHalves / 8);
+        for (int j = 0; j < 4; ++j, out += kPanelRows) {
+          const __m512i quant = _mm512_and_si512(_mm512_srl_epi32(quads[q], _mm_cvtsi32_si128(8 * j)), byte);
+          const __m512 value = _mm512_mul_ps(scale, _mm512_cvtepi32_ps(_mm512_sub_epi32(quant, zero)));
+          _mm512_storeu_ps(out, Type::kHasMinimum ? _mm512_add_ps(value, minimum) : value);
+        }
+      }
+    }
+  }
+}
+
+template <typename Type>
+void linear_f32(const LinearArgs& args) {
+  const auto range = Range<Type>::of(args);
+  auto* first = reinterpret_cast<float*>(args.scratch);
+  float* second = first + std::uint64_t{range.columns} * kPanelRows;
+  for (std::uint32_t p = args.panel_begin; p < args.panel_end; p += 2) {
+    const bool pair = p + 1 < args.panel_end;
+    dequantize_panel<Type>(range.panel(p), range.groups, first);
+    if (pair) dequantize_panel<Type>(range.panel(p + 1), range.groups, second);
+    avx512::multiply_float_panels({{first, pair ? second : first},
+                                   {range.rows(p), pair ? range.rows(p + 1) : 0},
+                                   args.x,
+                                   args.out + std::uint64_t{p} * kPanelRows,
+                                   args.out_stride});
+  }
+}
+
+template <typename Type>
+void fill_block_type(KernelTable& table) {
+  auto& entry = table.linear[static_cast<int>(Type::kType)];
+  entry[static_cast<int>(ActivationForm::f32)] = linear_f32<Type>;
+  entry[static_cast<int>(ActivationForm::q8)] = linear_integer<Type, false>;
+  entry[static_cast<int>(ActivationForm::q15)] = linear_integer<Type, true>;
+}
+
+}  // namespace
+}  // namespace carat
