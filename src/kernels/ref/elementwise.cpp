@@ -81,7 +81,8 @@ KernelTable::MaxSum max_sum_exp(const float* x, std::uint64_t n) {
   double total = 0;
   for (std::uint64_t begin = 0; begin < n; begin += kBlock) {
     std::array<float, kPartials> partial{};
-    for (std::uint64_t i = begin; i < std::min(n, begin + kBlock); ++i) partial[i % kPartials] += std::exp(x[i] - maximum);
+    const std::uint64_t end = std::min(n, begin + kBlock);
+    for (std::uint64_t i = begin; i < end; ++i) partial[i % kPartials] += std::exp(x[i] - maximum);
     for (std::uint64_t half = kPartials / 2; half > 0; half /= 2) {
       for (std::uint64_t i = 0; i < half; ++i) partial[i] += partial[i + half];
     }

@@ -34,6 +34,7 @@ struct TileWork {
   bool widen;                 ///< bf16 chunks are widened into `chunk` first: worth it when many pairs use them
   const std::byte* keys;      ///< of this kv head
   const std::byte* values;
+  const std::byte* next_keys; ///< of the next tile, to fetch ahead; of this one at the end
   RowSlots slots;
   std::uint32_t pair_begin;   ///< pairs that see something of this tile
   std::uint32_t pair_end;
@@ -53,20 +54,36 @@ const float* query_of(const AttentionArgs& args, std::uint32_t pair) {
 int smaller(int a, int b) { return a < b ? a : b; }
 int larger(int a, int b) { return a > b ? a : b; }
 
+// One query row reads a tile once, from memory. Values are walked in column blocks, a stride no hardware prefetcher
+// follows, so scores fetch the tile's values in address order while they compute, and values fetch the next tile's keys.
+template <int Lines>
+void fetch(const std::byte* from) {
+#pragma GCC unroll 8
+  for (int line = 0; line < Lines; ++line) __builtin_prefetch(from + line * 64, 0, 2);
+}
+
 // ---- scores ----
 
-struct KeysF32 {
+/// Keys widened beforehand; they are in L1.
+struct KeysWidened {
   const float* data;  ///< [d][64]
   void load(std::uint32_t d, int lane, Vector::F& even, Vector::F& odd) const {
     even = Vector::load(data + std::size_t{d} * kTileTokens + lane);
     odd = Vector::load(data + (std::size_t{d} + 1) * kTileTokens + lane);
   }
+  void fetch_ahead(std::uint32_t) const {}
+};
+struct KeysF32 : KeysWidened {
+  const std::byte* ahead;  ///< as many bytes as the keys: needed next, fetched at the pace of the keys
+  void fetch_ahead(std::uint32_t d) const { fetch<8>(ahead + std::size_t{d} * kTileTokens * 4); }
 };
 struct KeysBf16 {
   const std::uint32_t* data;  ///< [d / 2][64]
+  const std::byte* ahead;
   void load(std::uint32_t d, int lane, Vector::F& even, Vector::F& odd) const {
     Vector::load_bf16_pairs(data + std::size_t{d / 2} * kTileTokens + lane, even, odd);
   }
+  void fetch_ahead(std::uint32_t d) const { fetch<4>(ahead + std::size_t{d} * kTileTokens * 2); }
 };
 
 /// scores[pair][lane …] (+)= sum over d < depth of queries[pair][d] * keys[d][lane …] for Pairs pairs and Vectors
@@ -84,6 +101,7 @@ void score_block(const float* const* queries, const Keys& keys, std::uint32_t de
     }
   }
   for (std::uint32_t d = 0; d < depth; d += 2) {
+    keys.fetch_ahead(d);
     V::F even[Vectors];
     V::F odd[Vectors];
 #pragma GCC unroll 8
@@ -164,15 +182,16 @@ void score_tile(const TileWork& work) {
     const std::uint32_t depth = work.head_dim - d < step ? work.head_dim - d : step;
     const std::size_t offset = std::size_t{d} * kTileTokens;
     if (!work.bf16) {
-      score_chunk(work, KeysF32{reinterpret_cast<const float*>(work.keys) + offset}, d, depth);
+      const auto* keys = reinterpret_cast<const float*>(work.keys) + offset;
+      score_chunk(work, KeysF32{{keys}, work.values + offset * 4}, d, depth);
       continue;
     }
     const auto* keys = reinterpret_cast<const std::uint32_t*>(work.keys) + offset / 2;
     if (work.widen) {
       widen_keys(keys, depth, work.chunk);
-      score_chunk(work, KeysF32{work.chunk}, d, depth);
+      score_chunk(work, KeysWidened{work.chunk}, d, depth);
     } else {
-      score_chunk(work, KeysBf16{keys}, d, depth);
+      score_chunk(work, KeysBf16{keys, work.values + offset * 2}, d, depth);
     }
   }
 }
@@ -216,18 +235,35 @@ void weigh_pair(const AttentionArgs& args, int begin, int end, float* scores, fl
 
 // ---- values ----
 
-struct ValuesF32 {
+/// Values widened beforehand; they are in L1.
+struct ValuesWidened {
   const float* data;  ///< [slot][stride]
   std::size_t stride;
   Vector::F load(int slot, std::uint32_t column) const {
     return Vector::load(data + static_cast<std::size_t>(slot) * stride + column);
   }
+  template <int Vectors>
+  void fetch_ahead(int, std::uint32_t) const {}
+};
+struct ValuesF32 : ValuesWidened {
+  const std::byte* ahead;  ///< as many bytes as the columns from here on: needed next
+  template <int Vectors>
+  void fetch_ahead(int slot, std::uint32_t column) const {
+    const auto block = static_cast<std::size_t>(slot * Vectors * kLanes);
+    fetch<Vectors>(ahead + (std::size_t{column} * kTileTokens + block) * 4);
+  }
 };
 struct ValuesBf16 {
   const std::uint16_t* data;
   std::size_t stride;
+  const std::byte* ahead;
   Vector::F load(int slot, std::uint32_t column) const {
     return Vector::load_bf16(data + static_cast<std::size_t>(slot) * stride + column);
+  }
+  template <int Vectors>
+  void fetch_ahead(int slot, std::uint32_t column) const {
+    const auto block = static_cast<std::size_t>(slot * Vectors * kLanes);
+    fetch<(Vectors + 1) / 2>(ahead + (std::size_t{column} * kTileTokens + block) * 2);
   }
 };
 
@@ -247,6 +283,7 @@ void value_block(const float* weights, const float* factors, const Values& value
     }
   }
   for (int slot = begin; slot < end; ++slot) {
+    values.template fetch_ahead<Vectors>(slot, column);
     V::F value[Vectors];
 #pragma GCC unroll 8
     for (int v = 0; v < Vectors; ++v) value[v] = values.load(slot, column + static_cast<std::uint32_t>(v * kLanes));
@@ -369,21 +406,29 @@ void add_values(const TileWork& work) {
     const std::uint32_t width = whole - column < kChunk ? whole - column : kChunk;
     if (!work.bf16) {
       const auto* values = reinterpret_cast<const float*>(work.values) + column;
-      value_chunk(work, ValuesF32{values, work.head_dim}, column, width);
+      const std::byte* ahead = work.next_keys + std::size_t{column} * kTileTokens * 4;
+      value_chunk(work, ValuesF32{{values, work.head_dim}, ahead}, column, width);
       continue;
     }
     const auto* values = reinterpret_cast<const std::uint16_t*>(work.values) + column;
     if (work.widen) {
       widen_values(values, work.head_dim, work.slot_begin, work.slot_end, width, work.chunk);
-      value_chunk(work, ValuesF32{work.chunk, width}, column, width);
+      value_chunk(work, ValuesWidened{work.chunk, width}, column, width);
     } else {
-      value_chunk(work, ValuesBf16{values, work.head_dim}, column, width);
+      const std::byte* ahead = work.next_keys + std::size_t{column} * kTileTokens * 2;
+      value_chunk(work, ValuesBf16{values, work.head_dim, ahead}, column, width);
     }
   }
   if (whole < work.head_dim) value_rest(work, whole);
 }
 
 // ---- the kernel ----
+
+/// KvView::tile, which is not called because an inline function of a common header must not be emitted here, compiled
+/// for a wide ISA. The same holds for KvTileLayout's.
+const std::byte* tile_of(const KvView& kv, std::uint64_t tile) {
+  return kv.base + kv.table[tile % kv.table_size] * kv.stride;
+}
 
 /// Fills `work.slots` and the ranges of pairs and slots for `tile`; false when no row sees any of it. Positions ascend,
 /// so the rows that see something are consecutive.
@@ -434,13 +479,12 @@ void attention(const AttentionArgs& args) {
   work.scores = work.chunk + std::size_t{head_dim < kChunk ? head_dim : kChunk} * kTileTokens;
   work.corrections = work.scores + std::size_t{pairs} * kTileTokens;
 
-  // KvTileLayout's and KvView's own functions are not called: an inline function of a common header must not be emitted
-  // here, compiled for a wide ISA.
   const std::size_t head_bytes = std::size_t{head_dim} * kTileTokens * (work.bf16 ? 2 : 4);
   for (std::uint64_t tile = args.tile_begin; tile < args.tile_end; ++tile) {
     if (!find_visible(work, tile)) continue;
-    const std::byte* data = args.kv.base + args.kv.table[tile % args.kv.table_size] * args.kv.stride;
+    const std::byte* data = tile_of(args.kv, tile);
     work.keys = data + args.kv_head * head_bytes;
+    work.next_keys = tile_of(args.kv, tile + 1 < args.tile_end ? tile + 1 : tile) + args.kv_head * head_bytes;
     work.values = data + (std::size_t{args.kv.layout.kv_heads} + args.kv_head) * head_bytes;
     work.widen = work.bf16 && work.pair_end - work.pair_begin > 2 * kBlockPairs;
     score_tile(work);
