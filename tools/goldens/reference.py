@@ -166,6 +166,13 @@ def log_probs(model, ids: list[int], positions: list[int] | None = None) -> torc
     return torch.log_softmax(logits.double(), -1)
 
 
+def windows(ids: list[int], bos: int, tokens: int = 512, limit: int | None = None) -> list[list[int]]:
+    """Consecutive windows of `tokens` ids: BOS, then tokens - 1 of `ids`; an incomplete last one is dropped."""
+    step = tokens - 1
+    whole = [[bos, *ids[i : i + step]] for i in range(0, len(ids) - step + 1, step)]
+    return whole[:limit]
+
+
 def top(row: torch.Tensor, k: int) -> list[list]:
     """[[id, log probability rounded to 6 digits] x k], most likely first, ties by id."""
     values, ids = row.topk(k)
