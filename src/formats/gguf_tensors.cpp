@@ -138,7 +138,8 @@ Result<Described> read_tensor(Cursor& cursor, std::uint32_t alignment, std::uint
 
 Status check_names(const std::vector<Described>& tensors, std::vector<std::uint32_t>& order) {
   std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return std::pair(std::string_view(tensors[a].entry.name), a) < std::pair(std::string_view(tensors[b].entry.name), b);
+    const int names = tensors[a].entry.name.compare(tensors[b].entry.name);
+    return names != 0 ? names < 0 : a < b;
   });
   for (std::size_t i = 1; i < order.size(); ++i) {
     if (tensors[order[i]].entry.name == tensors[order[i - 1]].entry.name) {
@@ -162,8 +163,8 @@ Status place(std::vector<Described>& tensors, std::uint64_t data_offset, std::ui
     if (*end > file_bytes && first_cut == nullptr) first_cut = &tensor;
   }
   if (first_cut == nullptr) return ok_status();
-  return invalid(fmt::format("{}: its data takes {} bytes from byte {}, but the file ends at byte {}: {} bytes of tensor "
-                             "data are missing",
+  return invalid(fmt::format("{}: its data takes {} bytes from byte {}, but the file ends at byte {}: {} bytes of "
+                             "tensor data are missing",
                              label(*first_cut), first_cut->entry.bytes, first_cut->entry.offset, file_bytes,
                              data_end - file_bytes));
 }

@@ -154,7 +154,9 @@ Status GgufWriter::add_tensor(std::string_view name, DType type, std::span<const
   if (!tensor_names_.emplace(name).second) return invalid(fmt::format("tensor '{}' appears twice", name));
   CARAT_CHECK(!dimensions.empty() && dimensions.size() <= gguf::kMostDimensions);
   const DTypeInfo& type_info = info(type);
-  if (type_info.gguf_type < 0) return unsupported(fmt::format("tensor '{}': GGUF has no type {}", name, type_info.name));
+  if (type_info.gguf_type < 0) {
+    return unsupported(fmt::format("tensor '{}': GGUF has no type {}", name, type_info.name));
+  }
   if (dimensions[0] % type_info.block_elements != 0) {
     return invalid(fmt::format("tensor '{}': rows of {} elements are not a multiple of the {} in a block of {}", name,
                                dimensions[0], type_info.block_elements, type_info.name));

@@ -143,8 +143,8 @@ std::vector<HostileCase> tensor_cases() {
        "tensor 't' at byte 24: tensor type 99 (unknown) at byte 45 is not supported; f32, f16, bf16, q4_0, q4_1, q5_0, "
        "q5_1, q8_0, q2_k to q6_k, iq4_nl and iq4_xs are"},
       {"withdrawn_tensor_type", one_tensor({32}, 4),
-       "tensor 't' at byte 24: tensor type 4 (Q4_2, withdrawn) at byte 45 is not supported; f32, f16, bf16, q4_0, q4_1, "
-       "q5_0, q5_1, q8_0, q2_k to q6_k, iq4_nl and iq4_xs are"},
+       "tensor 't' at byte 24: tensor type 4 (Q4_2, withdrawn) at byte 45 is not supported; f32, f16, bf16, q4_0, "
+       "q4_1, q5_0, q5_1, q8_0, q2_k to q6_k, iq4_nl and iq4_xs are"},
       {"dimension_0", one_tensor({32, 0}, kTypeF32), "tensor 't' at byte 24: dimension 2 at byte 45 is 0"},
       {"dimension_2_63", one_tensor({k2To63}, kTypeF32),
        "tensor 't' at byte 24: dimension 1 at byte 37 is 9223372036854775808"},
@@ -190,7 +190,8 @@ std::vector<HostileCase> tensor_cases() {
        start(2, 0).tensor("aaaaaaaaaaaa", {1}, kTypeF32, 0).tensor("b", {1}, kTypeF32, 32).bytes.substr(0, 99),
        "tensor 'b' at byte 68: the offset takes 8 bytes from byte 93, but the file ends at byte 99: 2 bytes are "
        "missing"},
-      {"cut_in_data", start(2, 0).tensor("a", {64}, kTypeF32, 0).tensor("b", {64}, kTypeF32, 256).pad_and_data(300).bytes,
+      {"cut_in_data",
+       start(2, 0).tensor("a", {64}, kTypeF32, 0).tensor("b", {64}, kTypeF32, 256).pad_and_data(300).bytes,
        "tensor 'b' at byte 57: its data takes 256 bytes from byte 352, but the file ends at byte 396: 212 bytes of "
        "tensor data are missing"},
       {"cut_before_data",

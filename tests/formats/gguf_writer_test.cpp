@@ -35,7 +35,9 @@ class Writer : public testing::Test {
 
   std::vector<std::byte> data(std::uint64_t bytes, int seed) {
     std::vector<std::byte> made(bytes);
-    for (std::size_t i = 0; i < made.size(); ++i) made[i] = static_cast<std::byte>(i * 31 + static_cast<std::size_t>(seed));
+    for (std::size_t i = 0; i < made.size(); ++i) {
+      made[i] = static_cast<std::byte>(i * 31 + static_cast<std::size_t>(seed));
+    }
     return made;
   }
 
