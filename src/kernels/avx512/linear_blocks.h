@@ -5,23 +5,16 @@
 
 #include "kernels/avx512/linear_panels.h"
 #include "kernels/avx512/linear_unpack.h"
+#include "kernels/simd/linear_range.h"
 
 namespace carat {
 namespace {
 
 /// Tokens of one pass over a panel, and the most tokens for which passes straight over the packed bytes are faster.
-constexpr int kPassTokens = 4;
+constexpr std::uint32_t kPassTokens = 4;
 constexpr std::uint32_t kDirectTokens = 8;
 /// Bytes that prefetches run ahead of loads.
 constexpr int kPrefetchAhead = 512;
-
-struct Token {
-  const std::int8_t* high;
-  const std::int8_t* low;
-  const float* scales;
-  const std::int32_t* sums;
-  float* out;
-};
 
 CARAT_INLINE __m512i broadcast_quad(const std::int8_t* at) {
   int quad;
@@ -94,68 +87,26 @@ void multiply_packed_panel(const std::byte* panel, std::uint32_t groups, const T
   }
 }
 
-/// What the entries take from their arguments, without calling inline functions of shared headers.
-template <typename Type>
-struct Range {
-  std::uint32_t columns;
-  std::uint32_t groups;
-  std::uint64_t panel_bytes;
-  const LinearArgs& args;
-
-  CARAT_INLINE Range of(const LinearArgs& args) {
-    const std::uint32_t columns = args.weights.layout.columns;
-    const std::uint32_t groups = columns / (Type::kGroupSteps * kStepColumns);
-    return {columns, groups, (std::uint64_t{groups} * Type::kGroupBytes + 63) / 64 * 64, args};
-  }
-  [[gnu::always_inline]] const std::byte* panel(std::uint32_t p) const { return args.weights.data + p * panel_bytes; }
-  [[gnu::always_inline]] std::uint32_t rows(std::uint32_t p) const {
-    const std::uint32_t left = args.weights.layout.rows - p * kPanelRows;
-    return left < kPanelRows ? left : kPanelRows;
-  }
-};
-
 template <typename Type, bool kTwoPlanes>
 void multiply_direct(const LinearArgs& args) {
   const auto range = Range<Type>::of(args);
-  const Activations& x = args.x;
-  Token tokens[kDirectTokens];
-  for (std::uint64_t t = 0; t < x.rows; ++t) {
-    tokens[t] = {x.high + t * x.columns, kTwoPlanes ? x.low + t * x.columns : nullptr,
-                 x.scales + (kTwoPlanes ? t : t * (x.columns / kStepColumns)), x.sums + t * (x.columns / 16), nullptr};
-  }
   for (std::uint32_t p = args.panel_begin; p < args.panel_end; ++p) {
-    for (std::uint64_t t = 0; t < x.rows; ++t) {
-      tokens[t].out = args.out + t * args.out_stride + std::uint64_t{p} * kPanelRows;
-    }
+    const std::byte* panel = range.panel(p);
     const auto mask = static_cast<__mmask16>((1u << range.rows(p)) - 1u);
-    for (std::uint32_t t = 0; t < x.rows;) {
-      // 5 tokens are 3 + 2, 6 are 3 + 3.
-      const std::uint32_t left = x.rows - t;
-      const std::uint32_t count = left > kPassTokens ? (left + 1) / 2 : left;
+    for (std::uint32_t t = 0; t < args.x.rows;) {
+      const std::uint32_t count = pass_tokens(args.x.rows - t, kPassTokens);
+      Token tokens[kPassTokens];
+      for (std::uint32_t i = 0; i < count; ++i) tokens[i] = token_at<kTwoPlanes>(args, t + i, p);
       switch (count) {
-        case 1: multiply_packed_panel<Type, 1, kTwoPlanes>(range.panel(p), range.groups, tokens + t, mask); break;
-        case 2: multiply_packed_panel<Type, 2, kTwoPlanes>(range.panel(p), range.groups, tokens + t, mask); break;
-        case 3: multiply_packed_panel<Type, 3, kTwoPlanes>(range.panel(p), range.groups, tokens + t, mask); break;
-        default: multiply_packed_panel<Type, 4, kTwoPlanes>(range.panel(p), range.groups, tokens + t, mask); break;
+        case 1: multiply_packed_panel<Type, 1, kTwoPlanes>(panel, range.groups, tokens, mask); break;
+        case 2: multiply_packed_panel<Type, 2, kTwoPlanes>(panel, range.groups, tokens, mask); break;
+        case 3: multiply_packed_panel<Type, 3, kTwoPlanes>(panel, range.groups, tokens, mask); break;
+        default: multiply_packed_panel<Type, 4, kTwoPlanes>(panel, range.groups, tokens, mask); break;
       }
       t += count;
     }
   }
 }
-
-/// Where the parts of unpacked panel `index` (0 or 1) lie in scratch.
-struct PanelScratch {
-  std::uint8_t* quads;  ///< [steps][8][64]
-  float* scales;        ///< [steps][2][16]
-  float* minima;        ///< [steps][16]
-  std::byte* end;
-
-  CARAT_INLINE PanelScratch at(std::byte* scratch, std::uint64_t steps) {
-    auto* scales = reinterpret_cast<float*>(scratch + steps * 512);
-    float* minima = scales + steps * 32;
-    return {reinterpret_cast<std::uint8_t*>(scratch), scales, minima, reinterpret_cast<std::byte*>(minima + steps * 16)};
-  }
-};
 
 template <typename Type>
 void unpack_panel(const std::byte* panel, std::uint32_t groups, const PanelScratch& out) {

@@ -7,11 +7,10 @@
 
 #include "kernels/pack/blocks_of_32.h"
 #include "kernels/pack/k_blocks.h"
+#include "kernels/simd/linear_range.h"
 
 namespace carat {
 namespace {
-
-#define CARAT_INLINE [[gnu::always_inline]] static inline
 
 CARAT_INLINE __m512i load_vector(const std::byte* at) { return _mm512_loadu_si512(at); }
 
