@@ -13,6 +13,8 @@ namespace {
 
 constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
 
+constexpr std::uint32_t kBatch = 32;  // pieces whose slots are prefetched together
+
 /// Turn markers. Files exist that type them as ordinary text, which would let a user write them: they are repaired.
 struct Marker {
   std::string_view text;
@@ -222,7 +224,7 @@ Result<PieceKind> Vocabulary::settle_kind(const VocabularySource& source, std::u
   return kind;
 }
 
-Status Vocabulary::index(std::int32_t id, Spelling spelling) {
+Status Vocabulary::index(std::int32_t id, std::uint64_t hash, Spelling spelling) {
   const std::string_view text = bytes(id);
   const PieceKind kind = this->kind(id);
   if (kind == PieceKind::byte) {
@@ -239,7 +241,7 @@ Status Vocabulary::index(std::int32_t id, Spelling spelling) {
       if (piece == kNoToken || this->kind(piece) == PieceKind::byte) piece = id;
     }
   }
-  const auto inserted = table_.insert(hash_bytes(text), static_cast<std::uint32_t>(id), [&](std::uint32_t other) {
+  const auto inserted = table_.insert(hash, static_cast<std::uint32_t>(id), [&](std::uint32_t other) {
     const auto other_id = static_cast<std::int32_t>(other);
     return bytes(other_id) == text && (this->kind(other_id) == PieceKind::normal) == normal;
   });
@@ -247,6 +249,47 @@ Status Vocabulary::index(std::int32_t id, Spelling spelling) {
     return invalid(fmt::format("piece {} ({}): the vocabulary was made to collide in the hash table", id, quoted(text)));
   }
   duplicates_ += inserted == SlotTable::Insert::present;
+  return ok_status();
+}
+
+Status Vocabulary::index_batch(std::uint32_t begin, std::uint32_t end, Spelling spelling) {
+  std::array<std::uint64_t, kBatch> hashes;
+  CARAT_CHECK(end - begin <= kBatch);
+  for (std::uint32_t id = begin; id < end; ++id) {
+    hashes[id - begin] = hash_bytes(bytes(static_cast<std::int32_t>(id)));
+    table_.prefetch(hashes[id - begin]);
+  }
+  for (std::uint32_t id = begin; id < end; ++id) {
+    CARAT_TRY(index(static_cast<std::int32_t>(id), hashes[id - begin], spelling));
+  }
+  return ok_status();
+}
+
+/// Writes kind, bytes and order of piece `id`, whose bytes begin at offsets_[id].
+Status Vocabulary::place(const VocabularySource& source, std::uint32_t id, std::string_view spelled) {
+  CARAT_ASSIGN(const PieceKind kind, settle_kind(source, id, spelled));
+  kinds_[id] = kind;
+  char* const out = blob_.data() + offsets_[id];
+  std::size_t written = 0;
+  if (kind == PieceKind::byte) {
+    const int byte = parse_byte_piece(spelled);
+    if (byte < 0) {
+      return invalid(fmt::format("byte piece {} is spelled {}; expected <0x00> to <0xFF>", id, quoted(spelled)));
+    }
+    out[written++] = static_cast<char>(byte);
+  } else if (source.spelling == Spelling::sentencepiece) {
+    written = spell_sentencepiece(spelled, out);
+  } else if (kind == PieceKind::normal || kind == PieceKind::unused) {
+    written = spell_byte_level(spelled, out);
+  } else {
+    written = spelled.copy(out, spelled.size());
+  }
+  offsets_[id + 1] = offsets_[id] + static_cast<std::uint32_t>(written);
+  if (source.scores) {
+    const auto score = static_cast<float>(source.scores->real(id));
+    if (std::isnan(score)) return invalid(fmt::format("the score of piece {} ({}) is NaN", id, quoted(spelled)));
+    orders_[id] = order_of(score);
+  }
   return ok_status();
 }
 
@@ -266,41 +309,25 @@ Result<Vocabulary> Vocabulary::build(const VocabularySource& source, Budget& bud
   }
 
   std::uint32_t id = 0;
-  std::uint32_t end = 0;
+  std::uint32_t indexed = 0;
   for (const std::string_view spelled : source.pieces) {
-    CARAT_ASSIGN(const PieceKind kind, made.settle_kind(source, id, spelled));
-    made.kinds_[id] = kind;
-    char* const out = made.blob_.data() + end;
-    if (kind == PieceKind::byte) {
-      const int byte = parse_byte_piece(spelled);
-      if (byte < 0) {
-        return invalid(fmt::format("byte piece {} is spelled {}; expected <0x00> to <0xFF>", id, quoted(spelled)));
-      }
-      *out = static_cast<char>(byte);
-      end += 1;
-    } else if (source.spelling == Spelling::sentencepiece) {
-      end += static_cast<std::uint32_t>(spell_sentencepiece(spelled, out));
-    } else if (kind == PieceKind::normal || kind == PieceKind::unused) {
-      end += static_cast<std::uint32_t>(spell_byte_level(spelled, out));
-    } else {
-      end += static_cast<std::uint32_t>(spelled.copy(out, spelled.size()));
+    CARAT_TRY(made.place(source, id, spelled));
+    if (++id - indexed == kBatch || id == count) {
+      CARAT_TRY(made.index_batch(indexed, id, source.spelling));
+      indexed = id;
     }
-    made.offsets_[id + 1] = end;
-    if (source.scores) {
-      const auto score = static_cast<float>(source.scores->real(id));
-      if (std::isnan(score)) return invalid(fmt::format("the score of piece {} ({}) is NaN", id, quoted(spelled)));
-      made.orders_[id] = order_of(score);
-    }
-    CARAT_TRY(made.index(static_cast<std::int32_t>(id), source.spelling));
-    ++id;
   }
-  if (!made.repaired_.empty()) {
-    log_note(fmt::format("tokenizer: {} typed as ordinary text in the file, treated as control", made.repaired_));
-  }
-  if (made.duplicates_ > 0) {
-    log_detail(fmt::format("tokenizer: {} pieces repeat an earlier one and are never produced", made.duplicates_));
-  }
+  made.log_repairs();
   return made;
+}
+
+void Vocabulary::log_repairs() const {
+  if (!repaired_.empty()) {
+    log_note(fmt::format("tokenizer: {} typed as ordinary text in the file, treated as control", repaired_));
+  }
+  if (duplicates_ > 0) {
+    log_detail(fmt::format("tokenizer: {} pieces repeat an earlier one and are never produced", duplicates_));
+  }
 }
 
 std::int32_t Vocabulary::find_normal(std::string_view text) const {

@@ -88,7 +88,10 @@ class Vocabulary {
 
  private:
   Result<PieceKind> settle_kind(const VocabularySource& source, std::uint32_t id, std::string_view spelled);
-  Status index(std::int32_t id, Spelling spelling);
+  Status place(const VocabularySource& source, std::uint32_t id, std::string_view spelled);
+  Status index(std::int32_t id, std::uint64_t hash, Spelling spelling);
+  Status index_batch(std::uint32_t begin, std::uint32_t end, Spelling spelling);
+  void log_repairs() const;
 
   Buffer<char> blob_;
   Buffer<std::uint32_t> offsets_;  ///< size() + 1
