@@ -37,6 +37,8 @@ class Decoder {
   std::uint32_t max_rows() const { return max_rows_; }
   std::uint32_t max_logits_rows() const { return logits_rows_; }
   const ModelConfig& config() const { return *config_; }
+  /// The kernels and threads, for work on the logits.
+  const OpContext& ops() const { return context_; }
 
  private:
   Decoder() = default;

@@ -1,0 +1,139 @@
+#include "cli/command.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "memory/resident.h"
+#include "os/signals.h"
+#include "os/terminal.h"
+
+namespace carat::cli {
+namespace {
+
+Result<std::optional<DType>> parse_kv_type(const std::string& option, const std::string& text) {
+  if (text.empty()) return std::optional<DType>();
+  const std::optional<DType> type = dtype_from_name(text);
+  if (type == DType::f32 || type == DType::bf16) return type;
+  return invalid(fmt::format("{} {}: expected f32 or bf16", option, text));
+}
+
+}  // namespace
+
+Result<SessionOptions> CommonOptions::session() const {
+  SessionOptions session;
+  session.model = model;
+  if (!memory.empty()) {
+    auto limit = parse_memory(memory);
+    if (!limit.ok()) return std::move(limit).status().with_context("--memory");
+    session.memory = *limit;
+  }
+  if (context > 0) session.context = context;
+  session.parallel = parallel;
+  session.chunk = chunk;
+  CARAT_ASSIGN(session.kv_local, parse_kv_type("--kv-local", kv_local));
+  CARAT_ASSIGN(session.kv_global, parse_kv_type("--kv-global", kv_global));
+  if (threads > 0) session.threads = threads;
+  session.isa = isa;
+  return session;
+}
+
+void add_model_options(CLI::App& command, CommonOptions& options, bool model_required) {
+  CLI::Option* model = command.add_option("model", options.model, "a .gguf file, or a name in $CARAT_MODELS");
+  if (model_required) model->required();
+  command.add_flag("--json", options.json, "machine output on stdout");
+  command.add_option("--threads", options.threads, "threads for the kernels (default: the usable cores)")
+      ->check(CLI::Range(1, 1024));
+  command.add_option("--isa", options.isa, "kernel table: ref, avx2, avx512 (default: the best this CPU runs)");
+  auto* quiet = command.add_flag("-q,--quiet", options.quiet, "no notes, no progress");
+  command.add_flag("-v,--verbose", options.verbose, "more detail on stderr")->excludes(quiet);
+}
+
+void add_memory_options(CLI::App& command, CommonOptions& options) {
+  command.add_option("--memory", options.memory, "the most this process may use: 600M, 2GiB, 50%");
+  command.add_option("--ctx", options.context, "tokens of context (default: up to 8192, as fits)")
+      ->check(CLI::Range(1U, 1U << 30));
+  command.add_option("--chunk", options.chunk, "prompt tokens of one pass")->check(CLI::Range(1U, 65536U));
+  command.add_option("--kv-local", options.kv_local, "KV type of local layers: f32, bf16");
+  command.add_option("--kv-global", options.kv_global, "KV type of global layers: f32, bf16");
+}
+
+Status write_stdout(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+    return io_error("standard output cannot be written");
+  }
+  return ok_status();
+}
+
+Status print_json(const nlohmann::ordered_json& value) {
+  return write_stdout(value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+}
+
+nlohmann::ordered_json memory_json(Session& session) {
+  const BudgetReport report = session.budget().report();
+  const auto resident = read_resident_memory();
+  nlohmann::ordered_json categories;
+  for (int i = 0; i < kMemoryCategoryCount; ++i) {
+    const auto category = static_cast<MemoryCategory>(i);
+    const CategoryUse& use = report[category];
+    categories[std::string(name(category))] = {
+        {"planned", use.planned}, {"reserved", use.reserved}, {"peak", use.peak}};
+  }
+  return {{"budget", report.limit},
+          {"planned", session.plan().total},
+          {"peak_rss", resident.ok() ? resident->peak : 0},
+          {"swap", resident.ok() ? resident->swapped : 0},
+          {"categories", std::move(categories)}};
+}
+
+std::string memory_table(Session& session) {
+  const auto resident = read_resident_memory();
+  std::string text = plan_table(session.plan());
+  if (resident.ok()) {
+    text += fmt::format("  {:<12} {:>10}  resident at its highest, {} swapped\n", "measured",
+                        human_bytes(resident->peak), human_bytes(resident->swapped));
+  }
+  return text;
+}
+
+LoadProgress progress_bar(std::string what, bool quiet) {
+  using Clock = std::chrono::steady_clock;
+  struct State {
+    Clock::time_point start = Clock::now();
+    Clock::time_point shown{};
+    bool drawn = false;
+  };
+  auto state = std::make_shared<State>();
+  const bool terminal = is_terminal(STDERR_FILENO);
+  return [what = std::move(what), quiet, terminal, state](std::uint64_t done, std::uint64_t total) {
+    if (interrupted_by_user()) return false;
+    if (quiet) return true;
+    const auto now = Clock::now();
+    const double seconds = std::chrono::duration<double>(now - state->start).count();
+    const double since = std::chrono::duration<double>(now - state->shown).count();
+    const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;
+    const double left = rate > 0 ? static_cast<double>(total - done) / rate : 0;
+    // Short loads stay silent; a bar that has been drawn is wiped at the end.
+    if (terminal && (state->drawn || (seconds > 0.3 && done < total)) && (since > 0.05 || done == total)) {
+      const int width = total == 0 ? 0 : static_cast<int>(30 * done / total);
+      fmt::print(stderr, "\r\033[K{}", done == total ? std::string()
+                                                     : fmt::format("{} [{:-<30}] {:.0f}% {}/s, {:.0f} s left", what,
+                                                                   std::string(static_cast<std::size_t>(width), '#'),
+                                                                   100.0 * static_cast<double>(done) /
+                                                                       static_cast<double>(total),
+                                                                   human_bytes(static_cast<std::uint64_t>(rate)), left));
+      std::fflush(stderr);
+      state->drawn = true;
+      state->shown = now;
+    } else if (!terminal && seconds > 2 && since > 3 && done < total) {
+      fmt::print(stderr, "carat: {}: {} of {}, {:.0f} s left\n", what, human_bytes(done), human_bytes(total), left);
+      state->shown = now;
+    }
+    return true;
+  };
+}
+
+}  // namespace carat::cli

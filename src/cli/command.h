@@ -1,0 +1,74 @@
+// What all commands share: common options, how a command is registered, machine output.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "engine/session.h"
+
+namespace carat::cli {
+
+/// Set by the command line's callback of the chosen command, run by main() after all is parsed.
+using Action = std::function<Status()>;
+
+struct CommonOptions {
+  std::string model;
+  std::string memory;
+  std::string kv_local;
+  std::string kv_global;
+  std::string isa;
+  int threads = 0;
+  std::uint32_t context = 0;
+  std::uint32_t parallel = 1;
+  std::uint32_t chunk = 512;
+  bool json = false;
+  bool quiet = false;
+  bool verbose = false;
+
+  /// The same as options of a session; checks what the parser cannot.
+  Result<SessionOptions> session() const;
+};
+
+/// Adds a subcommand whose options live as long as the app.
+template <typename Options>
+CLI::App* add_command(CLI::App& app, Action& action, const char* name, const char* description, const char* example,
+                      std::shared_ptr<Options> options, Status (*run)(const Options&)) {
+  CLI::App* command = app.add_subcommand(name, description);
+  command->footer(std::string("Example:\n  ") + example);
+  command->callback([&action, options, run] { action = [options, run] { return run(*options); }; });
+  return command;
+}
+
+/// MODEL, and the options every command has (--json, -v, -q, --threads, --isa).
+void add_model_options(CLI::App& command, CommonOptions& options, bool model_required = true);
+/// --memory, --ctx, --chunk, --kv-local, --kv-global.
+void add_memory_options(CLI::App& command, CommonOptions& options);
+
+void add_run(CLI::App& app, Action& action);
+void add_plan(CLI::App& app, Action& action);
+void add_info(CLI::App& app, Action& action);
+void add_tokenize(CLI::App& app, Action& action);
+void add_detokenize(CLI::App& app, Action& action);
+void add_logits(CLI::App& app, Action& action);
+void add_perplexity(CLI::App& app, Action& action);
+void add_doctor(CLI::App& app, Action& action);
+
+/// Writes all of `text` to stdout; a closed or full output is an error.
+Status write_stdout(std::string_view text);
+/// One compact line of JSON on stdout; invalid UTF-8 in strings becomes U+FFFD.
+Status print_json(const nlohmann::ordered_json& value);
+
+/// "memory" of the machine output: budget, planned, peak_rss, swap, categories.
+nlohmann::ordered_json memory_json(Session& session);
+/// The table of the same for people.
+std::string memory_table(Session& session);
+
+/// A progress callback that draws on stderr: a bar on a terminal, a line every few seconds otherwise, nothing when
+/// quiet. It also stops the work when a signal came.
+LoadProgress progress_bar(std::string what, bool quiet);
+
+}  // namespace carat::cli

@@ -1,0 +1,147 @@
+// carat info: what a model file holds.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "arch/tensor_roles.h"
+#include "cli/command.h"
+#include "os/sha256.h"
+
+namespace carat::cli {
+namespace {
+
+struct InfoOptions {
+  CommonOptions common;
+  bool tensors = false;
+  bool no_hash = false;
+};
+
+std::uint64_t parameters(const TensorDir& tensors) {
+  std::uint64_t count = 0;
+  for (const TensorEntry& entry : tensors.entries()) count += entry.shape.rows * entry.shape.columns;
+  return count;
+}
+
+std::uint64_t kv_bytes(const ModelConfig& config) { return std::uint64_t{4} * config.kv_heads * config.head_dim; }
+
+std::string string_key(const ModelFile& file, std::string_view key) {
+  const auto value = file.gguf.meta.string(key);
+  return value.ok() && value.value() ? std::string(*value.value()) : std::string();
+}
+
+nlohmann::ordered_json layers_json(const ModelConfig& config) {
+  auto layers = nlohmann::ordered_json::array();
+  for (const LayerSpec& layer : config.layers) {
+    layers.push_back({{"attention", layer.attention == AttentionKind::local ? "local" : "global"},
+                      {"window", layer.window},
+                      {"rope_base", layer.rope.base},
+                      {"rope_factor", layer.rope.factor},
+                      {"kv_bytes_per_token", kv_bytes(config)}});
+  }
+  return layers;
+}
+
+nlohmann::ordered_json config_json(const ModelConfig& c) {
+  return {{"width", c.width}, {"heads", c.heads}, {"kv_heads", c.kv_heads}, {"head_dim", c.head_dim}, {"ffn", c.ffn},
+          {"vocab", c.vocab}, {"context", c.context}, {"norm_eps", c.norm_eps}, {"embed_scale", c.embed_scale},
+          {"query_scale", c.query_scale}, {"attn_softcap", c.attn_softcap}, {"final_softcap", c.final_softcap},
+          {"qk_norm", c.qk_norm}, {"post_norms", c.post_norms}, {"qkv_bias", c.qkv_bias}, {"tied_head", c.tied_head},
+          {"activation", c.activation == GateActivation::silu ? "silu" : "gelu_tanh"}};
+}
+
+nlohmann::ordered_json tensors_json(const TensorDir& tensors) {
+  auto list = nlohmann::ordered_json::array();
+  for (const TensorEntry& entry : tensors.entries()) {
+    list.push_back({{"name", entry.name}, {"type", name(entry.type)}, {"rows", entry.shape.rows},
+                    {"columns", entry.shape.columns}, {"offset", entry.offset}, {"bytes", entry.bytes}});
+  }
+  return list;
+}
+
+std::string types_text(const TensorDir& tensors) {
+  std::map<std::string_view, int> counts;
+  for (const TensorEntry& entry : tensors.entries()) ++counts[name(entry.type)];
+  std::string text;
+  for (const auto& [type, count] : counts) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, type);
+  return text;
+}
+
+/// The rows of equal layers are folded: "0-4, 6-10".
+std::string layer_table(const ModelConfig& config) {
+  std::string text = "  layer  attention  window   rope base  factor  KV bytes/token (bf16)\n";
+  for (std::size_t i = 0; i < config.layers.size(); ++i) {
+    const LayerSpec& layer = config.layers[i];
+    text += fmt::format("  {:>5}  {:<9}  {:>6}  {:>10.0f}  {:>6.3g}  {:>6}\n", i,
+                        layer.attention == AttentionKind::local ? "local" : "global",
+                        layer.window == 0 ? "-" : std::to_string(layer.window), layer.rope.base, layer.rope.factor,
+                        kv_bytes(config));
+  }
+  return text;
+}
+
+std::string to_text(const ModelFile& file, const std::string& hash) {
+  const ModelConfig& c = file.config;
+  const auto source = [&](std::string_view field) {
+    return std::find(c.defaulted.begin(), c.defaulted.end(), field) == c.defaulted.end() ? "file" : "default";
+  };
+  std::string text = fmt::format("{}\n  name          {}\n  architecture  {}\n  parameters    {:.1f} M\n  license       {}\n",
+                                 file.path, c.name, c.architecture,
+                                 static_cast<double>(parameters(file.gguf.tensors)) / 1e6,
+                                 string_key(file, "general.license"));
+  text += fmt::format("  file          {} bytes, GGUF version {}\n", file.gguf.file_bytes, file.gguf.version);
+  if (!hash.empty()) text += fmt::format("  sha256        {}\n", hash);
+  text += fmt::format("  tensors       {}\n", types_text(file.gguf.tensors));
+  text += fmt::format("  tokenizer     {} {}\n", string_key(file, "tokenizer.ggml.model"),
+                      string_key(file, "tokenizer.ggml.pre"));
+  text += fmt::format("  chat template {}\n", file.chat_template().empty() ? "none" : "in the file");
+  text += fmt::format("  width {}, {} heads of {}, {} KV heads, ffn {}, vocabulary {}, trained context {}\n", c.width,
+                      c.heads, c.head_dim, c.kv_heads, c.ffn, c.vocab, c.context);
+  text += fmt::format("  query scale {:.6g} ({}), embed scale {:.6g} (architecture), norm eps {:.3g} ({})\n",
+                      c.query_scale, source("query_scale"), c.embed_scale, c.norm_eps, source("norm_eps"));
+  text += fmt::format("  layer pattern ({}), local rope base ({}), global rope base ({})\n", source("layer_pattern"),
+                      source("local_rope_base"), source("rope_base"));
+  return text + layer_table(c);
+}
+
+Status run_info(const InfoOptions& options) {
+  Budget budget;
+  CARAT_ASSIGN(const std::string path, resolve_model(options.common.model));
+  CARAT_ASSIGN(const ModelFile file, ModelFile::open(path, budget));
+  std::string hash;
+  if (!options.no_hash) {
+    CARAT_ASSIGN(hash, sha256(file.files.front()));
+  }
+  if (!options.common.json) return write_stdout(to_text(file, hash));
+  nlohmann::ordered_json json = {
+      {"path", path},
+      {"name", file.config.name},
+      {"architecture", file.config.architecture},
+      {"parameters", parameters(file.gguf.tensors)},
+      {"license", string_key(file, "general.license")},
+      {"bytes", file.gguf.file_bytes},
+      {"sha256", hash},
+      {"format", fmt::format("gguf v{}", file.gguf.version)},
+      {"config", config_json(file.config)},
+      {"defaulted", file.config.defaulted},
+      {"layers", layers_json(file.config)},
+      {"tokenizer", {{"model", string_key(file, "tokenizer.ggml.model")}, {"pre", string_key(file, "tokenizer.ggml.pre")}}},
+      {"chat_template", file.chat_template()},
+  };
+  json["tensors"] = tensors_json(file.gguf.tensors);
+  return print_json(json);
+}
+
+}  // namespace
+
+void add_info(CLI::App& app, Action& action) {
+  auto options = std::make_shared<InfoOptions>();
+  CLI::App* command = add_command(app, action, "info", "show what a model file holds", "carat info gemma3-270m --json",
+                                  options, run_info);
+  add_model_options(*command, options->common);
+  command->add_flag("--no-hash", options->no_hash, "skip the SHA-256, which reads the whole file");
+}
+
+}  // namespace carat::cli

@@ -1,0 +1,108 @@
+// carat logits: raw logits of chosen positions as a .npy file.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/text_input.h"
+#include "metrics/perplexity.h"
+#include "os/file.h"
+
+namespace carat::cli {
+namespace {
+
+struct LogitsOptions {
+  CommonOptions common;
+  std::string file;
+  std::string ids;
+  std::string positions;
+  std::string out;
+};
+
+struct PositionRange {
+  std::uint32_t begin = 0;
+  std::uint32_t end = 0;
+};
+
+/// "A:B", half-open, either side may be empty.
+Result<PositionRange> parse_range(const std::string& text, std::uint32_t count) {
+  PositionRange range{0, count};
+  if (text.empty()) return range;
+  const Status bad = invalid(fmt::format("--positions {}: expected BEGIN:END within 0:{}", text, count));
+  const std::size_t colon = text.find(':');
+  if (colon == std::string::npos) return bad;
+  const auto number = [](std::string_view part, std::uint32_t& value) {
+    if (part.empty()) return true;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
+    return error == std::errc() && end == part.data() + part.size();
+  };
+  if (!number(std::string_view(text).substr(0, colon), range.begin) ||
+      !number(std::string_view(text).substr(colon + 1), range.end)) {
+    return bad;
+  }
+  if (range.begin >= range.end || range.end > count) return bad;
+  return range;
+}
+
+/// The header of a version 1.0 .npy file of float32 [rows, columns] in C order.
+std::string npy_header(std::uint64_t rows, std::uint64_t columns) {
+  std::string text = fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}), }}", rows, columns);
+  while ((10 + text.size() + 1) % 64 != 0) text += ' ';
+  text += '\n';
+  std::string header = "\x93NUMPY";
+  header += '\x01';
+  header += '\0';
+  header += static_cast<char>(text.size() & 0xFF);
+  header += static_cast<char>(text.size() >> 8);
+  return header + text;
+}
+
+Result<std::vector<std::int32_t>> wanted_ids(const LogitsOptions& options, const Session& session) {
+  if (!options.ids.empty()) return parse_ids(options.ids);
+  CARAT_ASSIGN(const std::string text, read_input_text(options.file));
+  CARAT_ASSIGN(const Tokenizer* tokenizer, need_tokenizer(session));
+  CARAT_ASSIGN(std::vector<std::int32_t> ids, tokenizer->encode(text));
+  if (tokenizer->add_bos() && tokenizer->bos() >= 0) ids.insert(ids.begin(), tokenizer->bos());
+  return ids;
+}
+
+Status run_logits(const LogitsOptions& options) {
+  if (options.file.empty() == options.ids.empty()) return invalid("logits: give either -f FILE or --ids JSON");
+  CARAT_ASSIGN(SessionOptions asked, options.common.session());
+  asked.logits_rows = 16;
+  asked.exact_for_float_weights = true;
+  CARAT_ASSIGN(auto session, Session::open(asked, progress_bar("loading", options.common.quiet)));
+  CARAT_ASSIGN(const std::vector<std::int32_t> ids, wanted_ids(options, *session));
+  if (ids.empty()) return invalid("logits: the text has no tokens");
+  CARAT_TRY(check_ids(ids, session->config().vocab));
+  if (ids.size() > session->kv().context()) {
+    return invalid(fmt::format("logits: {} tokens are more than the context of {}; raise --ctx", ids.size(),
+                               session->kv().context()));
+  }
+  CARAT_ASSIGN(const PositionRange range, parse_range(options.positions, static_cast<std::uint32_t>(ids.size())));
+  CARAT_ASSIGN(AtomicFile out, AtomicFile::create(options.out));
+  CARAT_TRY(out.write(npy_header(range.end - range.begin, session->config().vocab)));
+  CARAT_TRY(for_each_logits(*session, ids, range.begin, range.end,
+                            [&](std::uint32_t, std::span<const float> row) { return out.write(std::as_bytes(row)); }));
+  CARAT_TRY(out.commit());
+  if (!options.common.json) return ok_status();
+  return print_json({{"positions", range.end - range.begin}, {"vocab", session->config().vocab}, {"out", options.out}});
+}
+
+}  // namespace
+
+void add_logits(CLI::App& app, Action& action) {
+  auto options = std::make_shared<LogitsOptions>();
+  CLI::App* command = add_command(app, action, "logits", "write raw logits of chosen positions to a .npy file",
+                                  "carat logits gemma3-270m -f prompt.txt --positions 0:64 --out logits.npy", options,
+                                  run_logits);
+  add_model_options(*command, options->common);
+  add_memory_options(*command, options->common);
+  command->add_option("-f,--file", options->file, "a text file, - for standard input");
+  command->add_option("--ids", options->ids, "token ids as a JSON array, used as given");
+  command->add_option("--positions", options->positions, "BEGIN:END, half-open (default: all)");
+  command->add_option("--out", options->out, "the .npy file: float32 [positions, vocabulary]")->required();
+}
+
+}  // namespace carat::cli

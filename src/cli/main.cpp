@@ -1,0 +1,87 @@
+// The command line: parse, run one command, say what went wrong in one line.
+#include <fmt/format.h>
+#include <malloc.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "base/log.h"
+#include "cli/command.h"
+#include "os/signals.h"
+
+namespace carat::cli {
+namespace {
+
+/// Every --option also reads CARAT_OPTION from the environment.
+void name_environment_variables(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    const std::string name = option->get_single_name();
+    if (name.empty() || option->get_positional() || name == "help" || name == "version") continue;
+    std::string variable = "CARAT_";
+    for (const char c : name) {
+      variable += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    }
+    option->envname(variable);
+  }
+  for (CLI::App* command : app.get_subcommands({})) name_environment_variables(*command);
+}
+
+std::string first_line(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+/// glibc gives each thread an arena of its own and keeps freed blocks: slack that nobody planned.
+void bound_allocator_slack() {
+  mallopt(M_ARENA_MAX, 1);
+  mallopt(M_MMAP_THRESHOLD, 64 << 10);
+  mallopt(M_TRIM_THRESHOLD, 256 << 10);
+}
+
+int run(int argc, char** argv) {
+  bound_allocator_slack();
+  CLI::App app("carat runs Gemma models inside a memory budget you choose.", "carat");
+  app.set_version_flag("--version", "carat " CARAT_VERSION);
+  app.set_config("--config", "", "read options from a TOML or INI file");
+  app.require_subcommand(1);
+  app.fallthrough(false);
+  Action action;
+  add_run(app, action);
+  add_plan(app, action);
+  add_info(app, action);
+  add_tokenize(app, action);
+  add_detokenize(app, action);
+  add_logits(app, action);
+  add_perplexity(app, action);
+  add_doctor(app, action);
+  name_environment_variables(app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    log_error(fmt::format("{} (see `carat{} --help`)", first_line(error.what()),
+                          app.get_subcommands().empty() ? "" : " " + app.get_subcommands().front()->get_name()));
+    return exit_code(StatusCode::invalid);
+  }
+  const SignalGuard signals;
+  const Status status = action();
+  if (!status.ok() && !(status.code() == StatusCode::interrupted && status.message().empty())) {
+    log_error(status.message());
+  }
+  return exit_code(status.code());
+}
+
+}  // namespace
+}  // namespace carat::cli
+
+int main(int argc, char** argv) {
+  try {
+    return carat::cli::run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    carat::log_error("the system gave no more memory; lower --memory or --ctx");
+    return carat::exit_code(carat::StatusCode::no_fit);
+  } catch (const std::exception& error) {
+    carat::log_error(fmt::format("internal error: {}", error.what()));
+    return carat::exit_code(carat::StatusCode::internal);
+  }
+}

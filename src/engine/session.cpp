@@ -1,0 +1,171 @@
+#include "engine/session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <cmath>
+
+#include "base/log.h"
+#include "memory/resident.h"
+#include "os/machine.h"
+
+namespace carat {
+namespace {
+
+/// What the process adds to its resident set beyond the planned categories after the plan is made: tables of keys and
+/// tensors, pages of the binary touched later, thread stacks, allocator slack. Measured over the test matrix of
+/// docs/memory.md, rounded up.
+constexpr std::uint64_t kLaterFixedBytes = 6 << 20;
+constexpr std::uint64_t kThreadFixedBytes = 96 << 10;
+constexpr double kDefaultShare = 0.8;
+
+bool float_weights(const WeightsLayout& layout) {
+  return std::all_of(layout.places.begin(), layout.places.end(), [](const WeightsLayout::Place& place) {
+    return place.tensor.entry == nullptr || is_float(place.tensor.entry->type);
+  });
+}
+
+}  // namespace
+
+Result<MemoryLimitAsk> parse_memory(const std::string& text) {
+  double number = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number);
+  const std::string_view unit(rest, static_cast<std::size_t>(end - rest));
+  const auto fail = [&] {
+    return invalid(fmt::format("'{}' is not a memory size; examples: 600M, 2GiB, 50%", text));
+  };
+  if (error != std::errc() || !std::isfinite(number) || number <= 0) return fail();
+  if (unit == "%") {
+    if (number > 100) return invalid(fmt::format("'{}' is more than all memory", text));
+    return MemoryLimitAsk{0, number / 100};
+  }
+  constexpr std::array<std::pair<std::string_view, double>, 14> kUnits{{{"", 1}, {"B", 1},
+      {"K", 1e3}, {"KB", 1e3}, {"M", 1e6}, {"MB", 1e6}, {"G", 1e9}, {"GB", 1e9}, {"T", 1e12}, {"TB", 1e12},
+      {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0}}};
+  for (const auto& [name, factor] : kUnits) {
+    if (unit != name) continue;
+    const double bytes = number * factor;
+    if (bytes >= 9e18) return fail();
+    return MemoryLimitAsk{static_cast<std::uint64_t>(bytes), 0};
+  }
+  return fail();
+}
+
+Result<ProcessFacts> process_facts(const std::optional<MemoryLimitAsk>& memory, const std::optional<int>& threads) {
+  ProcessFacts facts;
+  const Machine machine = read_machine();
+  facts.threads = threads.value_or(machine.cpus.threads);
+  if (facts.threads < 1 || facts.threads > 1024) {
+    return invalid(fmt::format("--threads {}: expected 1 to 1024", facts.threads));
+  }
+  const std::optional<MemoryLimit> ceiling = memory_ceiling(machine);
+  if (memory && memory->share == 0) {
+    facts.limit = memory->bytes;
+    facts.limit_source = "--memory";
+    if (machine.memory_limit && machine.memory_limit->bytes < facts.limit) {
+      facts.limit = machine.memory_limit->bytes;
+      facts.limit_source = machine.memory_limit->file;
+      log_note(fmt::format("the budget is lowered to {} bytes: {} allows no more", facts.limit, facts.limit_source));
+    }
+  } else if (ceiling) {
+    const double share = memory ? memory->share : kDefaultShare;
+    facts.limit = static_cast<std::uint64_t>(static_cast<double>(ceiling->bytes) * share);
+    facts.limit_source = fmt::format("{:.0f}% of {}", share * 100, ceiling->file);
+  } else {
+    return invalid("the machine's memory cannot be read; give --memory");
+  }
+  CARAT_ASSIGN(const ResidentMemory resident, read_resident_memory());
+  facts.fixed = resident.peak + resident.swapped + kLaterFixedBytes +
+                static_cast<std::uint64_t>(facts.threads) * kThreadFixedBytes;
+  // Estimates until `doctor` measures them: DRAM read of one core, and int8 products by instruction set.
+  facts.read_gb_per_s = std::min(facts.threads, 4) * 14.0;
+  facts.prefill_tops = facts.threads * (machine.cpu.avx512_vnni ? 0.3 : 0.06);
+  return facts;
+}
+
+Result<Planned> plan_session(const SessionOptions& options) {
+  Planned planned;
+  CARAT_ASSIGN(const ProcessFacts process, process_facts(options.memory, options.threads));
+  planned.threads = process.threads;
+  planned.budget = std::make_unique<Budget>(process.limit);
+  CARAT_ASSIGN(planned.kernels, select_kernel_table(options.isa));
+  CARAT_ASSIGN(const std::string path, resolve_model(options.model));
+  CARAT_ASSIGN(planned.file, ModelFile::open(path, *planned.budget));
+  const ModelFile& file = planned.file;
+  auto layout = make_weights_layout(file.config, file.gguf.tensors, *planned.kernels);
+  if (!layout.ok()) return std::move(layout).status().with_context(path);
+  planned.layout = std::move(layout).value();
+
+  const bool exact = planned.kernels->name == "ref" ||
+                     (options.exact_for_float_weights && float_weights(planned.layout));
+  if (exact) planned.forms = {ActivationForm::f32, ActivationForm::f32};
+  const DType kv_default = exact ? DType::f32 : DType::bf16;
+
+  PlanFacts facts;
+  facts.budget = process.limit;
+  facts.weights = planned.layout.bytes;
+  facts.tokenizer = file.tokenizer_bytes();
+  facts.sampler = options.sampler_bytes_per_row;
+  facts.io = planned.layout.staging_bytes * static_cast<std::uint64_t>(process.threads);
+  facts.fixed = process.fixed;
+  facts.read_gb_per_s = process.read_gb_per_s;
+  facts.prefill_tops = process.prefill_tops;
+
+  PlanAsk ask;
+  ask.parallel = options.parallel;
+  ask.chunk = options.chunk;
+  ask.kv_local = options.kv_local.value_or(kv_default);
+  ask.kv_global = options.kv_global.value_or(kv_default);
+  ask.logits_rows = options.logits_rows;
+  ask.threads = static_cast<std::uint32_t>(process.threads);
+  const std::uint32_t wanted = std::min(file.config.context, options.default_context);
+  if (options.context) {
+    ask.context = *options.context;
+  } else {
+    const std::uint32_t fitting = largest_context(file.config, facts, ask, wanted);
+    ask.context = fitting == 0 ? wanted : fitting;
+  }
+  ask.chunk = std::min(ask.chunk, std::max(ask.context, 1U));
+  planned.plan = make_plan(file.config, facts, ask);
+  return planned;
+}
+
+Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options, const LoadProgress& progress) {
+  const auto start = std::chrono::steady_clock::now();
+  std::unique_ptr<Session> session(new Session());
+  CARAT_ASSIGN(session->planned_, plan_session(options));
+  if (!session->planned_.plan.fits) return no_fit(refusal(session->planned_.plan));
+  CARAT_TRY(session->load(progress));
+  session->load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return session;
+}
+
+Status Session::load(const LoadProgress& progress) {
+  const Plan& plan = planned_.plan;
+  Budget& budget = *planned_.budget;
+  for (int i = 0; i < kMemoryCategoryCount; ++i) {
+    const auto category = static_cast<MemoryCategory>(i);
+    budget.set_planned(category, plan[category]);
+  }
+  CARAT_ASSIGN(fixed_, budget.try_reserve(MemoryCategory::fixed, plan[MemoryCategory::fixed], "the process itself"));
+  const Machine machine = read_machine();
+  CARAT_ASSIGN(pool_, ThreadPool::create({.threads = planned_.threads, .cpus = machine.cpus.cpus}));
+  CARAT_ASSIGN(tokenizer_, planned_.file.tokenizer(budget));
+  chat_template_ = planned_.file.chat_template();
+  // The header's bytes have served: they must not add to the peak while the weights come in.
+  planned_.file.gguf.meta = MetaMap();
+  auto weights = load_weights(config(), planned_.layout, planned_.file.files, budget, *pool_, progress);
+  if (!weights.ok()) return std::move(weights).status().with_context(planned_.file.path);
+  weights_ = std::move(weights).value();
+  CARAT_ASSIGN(kv_, KvPool::create(budget, config(), plan.ask));
+  CARAT_ASSIGN(Decoder decoder,
+               Decoder::create(config(), weights_, kernels(), planned_.forms, plan.ask, budget, *pool_));
+  decoder_ = std::make_unique<Decoder>(std::move(decoder));
+  return ok_status();
+}
+
+}  // namespace carat

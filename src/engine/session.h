@@ -1,0 +1,109 @@
+// A loaded model with everything a run needs, sized by one plan and kept inside one budget.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/status.h"
+#include "base/thread_pool.h"
+#include "kernels/kernel_table.h"
+#include "kv/kv_pool.h"
+#include "memory/budget.h"
+#include "model/decoder.h"
+#include "model/model_file.h"
+#include "model/weights.h"
+#include "planner/plan.h"
+#include "text/tokenizer.h"
+
+namespace carat {
+
+/// A memory limit as users write it: bytes, or a share of what the machine has.
+struct MemoryLimitAsk {
+  std::uint64_t bytes = 0;
+  double share = 0;  ///< used when > 0
+};
+
+/// "600M" (powers of 1000), "2GiB" (powers of 1024), "50%", "123456".
+Result<MemoryLimitAsk> parse_memory(const std::string& text);
+
+/// Exact: as the reference computes it, with float activations and KV. Normal: the kernels' own forms.
+enum class Precision : std::uint8_t { normal, exact };
+
+struct SessionOptions {
+  std::string model;
+  std::optional<MemoryLimitAsk> memory;
+  std::optional<std::uint32_t> context;  ///< default: the largest of min(trained, default_context) that fits
+  std::uint32_t default_context = 8192;
+  std::uint32_t parallel = 1;
+  std::uint32_t chunk = 512;
+  std::optional<DType> kv_local;
+  std::optional<DType> kv_global;
+  std::optional<int> threads;
+  std::string isa;
+  std::uint32_t logits_rows = 1;
+  std::uint64_t sampler_bytes_per_row = 0;  ///< what a sampler's scratch needs, by the caller
+  /// For commands that compare numbers: models with float weights run exactly, unless KV types are given.
+  bool exact_for_float_weights = false;
+};
+
+/// The part of a session that exists before anything is loaded: the header, the plan, the budget.
+struct Planned {
+  std::unique_ptr<Budget> budget;
+  ModelFile file;
+  WeightsLayout layout;
+  const KernelTable* kernels = nullptr;
+  ActivationForms forms;
+  int threads = 1;
+  Plan plan;
+};
+
+/// Reads the header and plans. A plan that does not fit is returned too: see Plan::fits.
+Result<Planned> plan_session(const SessionOptions& options);
+
+/// The budget and the facts of this process and machine that every plan needs.
+struct ProcessFacts {
+  std::uint64_t limit = 0;         ///< bytes
+  std::string limit_source;        ///< "--memory", "80% of MemAvailable", a cgroup file
+  std::uint64_t fixed = 0;
+  double read_gb_per_s = 0;        ///< estimated from the CPU
+  double prefill_tops = 0;
+  int threads = 1;
+};
+Result<ProcessFacts> process_facts(const std::optional<MemoryLimitAsk>& memory, const std::optional<int>& threads);
+
+class Session {
+ public:
+  /// Plans, refuses with StatusCode::no_fit what does not fit, and loads.
+  static Result<std::unique_ptr<Session>> open(const SessionOptions& options, const LoadProgress& progress);
+
+  const Plan& plan() const { return planned_.plan; }
+  const ModelConfig& config() const { return planned_.file.config; }
+  const ModelFile& file() const { return planned_.file; }
+  const KernelTable& kernels() const { return *planned_.kernels; }
+  /// Null when the file has no tokenizer.
+  const Tokenizer* tokenizer() const { return tokenizer_.get(); }
+  const std::string& chat_template() const { return chat_template_; }
+  Budget& budget() { return *planned_.budget; }
+  Decoder& decoder() { return *decoder_; }
+  KvPool& kv() { return kv_; }
+  double load_seconds() const { return load_seconds_; }
+
+ private:
+  Session() = default;
+  Status load(const LoadProgress& progress);
+
+  // Destroyed in reverse order: what is reserved goes before the budget it was reserved from.
+  Planned planned_;
+  Reservation fixed_;
+  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::string chat_template_;
+  ModelWeights weights_;
+  KvPool kv_;
+  std::unique_ptr<Decoder> decoder_;
+  double load_seconds_ = 0;
+};
+
+}  // namespace carat
