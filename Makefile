@@ -50,7 +50,7 @@ tsan: deps build-tsan/build.ninja ## tests under ThreadSanitizer, without those 
 fuzz: ## each fuzz target for FUZZ_SECONDS (180); finds go to build-fuzz/finds
 	@tools/install_deps.sh build clang
 	@$(MAKE) build-fuzz/build.ninja
-	@cmake --build --preset fuzz -j $(JOBS) $(QUIET)
+	@cmake --build --preset fuzz -j $(JOBS) --target fuzz/all $(QUIET)
 	@tools/run_fuzzers.sh $(FUZZ_SECONDS)
 
 format: ## clang-format all C++ files
