@@ -14,7 +14,7 @@ namespace {
 constexpr std::uint32_t kPassTokens = 4;
 constexpr std::uint32_t kDirectTokens = 8;
 /// Bytes that prefetches run ahead of loads.
-constexpr int kPrefetchAhead = 512;
+constexpr int kPrefetchAhead = 1536;
 
 CARAT_INLINE __m512i broadcast_quad(const std::int8_t* at) {
   int quad;
@@ -24,87 +24,116 @@ CARAT_INLINE __m512i broadcast_quad(const std::int8_t* at) {
 
 /// Sum of byte products of kQuads quads: (128 * high + low) or high alone, plus `start`.
 template <int kQuads, bool kTwoPlanes>
-CARAT_INLINE __m512i dot_quads(const __m512i* quads, const Token& token, std::uint64_t column, std::int32_t start) {
+CARAT_INLINE __m512i dot_quads(const __m512i* quads, const std::int8_t* high, const std::int8_t* low,
+                               std::int32_t start) {
   __m512i first[2] = {_mm512_set1_epi32(start), _mm512_setzero_si512()};
   __m512i second[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
 #pragma GCC unroll 8
   for (int q = 0; q < kQuads; ++q) {
-    const std::int8_t* ones = kTwoPlanes ? token.low : token.high;
-    first[q % 2] = _mm512_dpbusd_epi32(first[q % 2], quads[q], broadcast_quad(ones + column + 4 * q));
-    if constexpr (kTwoPlanes) {
-      second[q % 2] = _mm512_dpbusd_epi32(second[q % 2], quads[q], broadcast_quad(token.high + column + 4 * q));
-    }
+    first[q % 2] = _mm512_dpbusd_epi32(first[q % 2], quads[q], broadcast_quad((kTwoPlanes ? low : high) + 4 * q));
+    if constexpr (kTwoPlanes) second[q % 2] = _mm512_dpbusd_epi32(second[q % 2], quads[q], broadcast_quad(high + 4 * q));
   }
-  const __m512i low = _mm512_add_epi32(first[0], first[1]);
-  if constexpr (!kTwoPlanes) return low;
-  return _mm512_add_epi32(low, _mm512_slli_epi32(_mm512_add_epi32(second[0], second[1]), 7));
+  const __m512i low_sum = _mm512_add_epi32(first[0], first[1]);
+  if constexpr (!kTwoPlanes) return low_sum;
+  return _mm512_add_epi32(low_sum, _mm512_slli_epi32(_mm512_add_epi32(second[0], second[1]), 7));
 }
 
-template <typename Type, int kTokens, bool kTwoPlanes>
-void multiply_packed_panel(const std::byte* panel, std::uint32_t groups, const Token* tokens, __mmask16 rows) {
+/// kTokens tokens from `t` on times kPanels panels, each a memory stream of its own (see multiply_direct).
+template <typename Type, int kPanels, int kTokens, bool kTwoPlanes>
+void multiply_packed(const Range<Type>& range, const std::uint32_t* panels, std::uint32_t t_begin) {
   using Unpacked = Unpack<Type>;
   constexpr int kStepBytes = Type::kGroupBytes / Type::kGroupSteps;
-  __m512 acc[kTokens];
-  for (int t = 0; t < kTokens; ++t) acc[t] = _mm512_setzero_ps();
+  constexpr int kQuads = 8 / Type::kHalves;
+  const Activations& x = range.args.x;
+  const std::uint64_t columns = x.columns;
+  const std::int8_t* high = x.high + t_begin * columns;
+  const std::int8_t* low = kTwoPlanes ? x.low + t_begin * columns : nullptr;
+  const std::int32_t* sums = x.sums + t_begin * (columns / 16);
+  const std::uint64_t scales_stride = kTwoPlanes ? 1 : columns / kStepColumns;
+  const float* scales = x.scales + t_begin * scales_stride;
+
+  const std::byte* at[kPanels];
+  for (int p = 0; p < kPanels; ++p) at[p] = range.panel(panels[p]);
+  __m512 acc[kPanels][kTokens];
+  for (int p = 0; p < kPanels; ++p) {
+    for (int t = 0; t < kTokens; ++t) acc[p][t] = _mm512_setzero_ps();
+  }
   std::uint64_t s = 0;
-  for (std::uint32_t g = 0; g < groups; ++g, panel += Type::kGroupBytes) {
-    typename Unpacked::Group group;
-    Unpacked::begin(panel, group);
-    for (int step = 0; step < Type::kGroupSteps; ++step, ++s) {
-      for (int ahead = 0; ahead < kStepBytes; ahead += 64) {
-        _mm_prefetch(reinterpret_cast<const char*>(panel + step * kStepBytes + kPrefetchAhead + ahead), _MM_HINT_T0);
-      }
-      __m512i quads[8];
-      Unpacked::quads(panel, step, quads);
-      __m512 scale[2];
-      for (int half = 0; half < Type::kHalves; ++half) scale[half] = Unpacked::scale(panel, group, step, half);
-      __m512 minimum = _mm512_setzero_ps();
-      if constexpr (Type::kHasMinimum) minimum = Unpacked::minimum(panel, group, step);
-#pragma GCC unroll 4
-      for (int t = 0; t < kTokens; ++t) {
-        const Token& token = tokens[t];
-        const std::int32_t sums[2] = {token.sums[2 * s], token.sums[2 * s + 1]};
+  for (std::uint32_t g = 0; g < range.groups; ++g) {
+    typename Unpacked::Group group[kPanels];
+    for (int p = 0; p < kPanels; ++p) Unpacked::begin(at[p], group[p]);
+    for (int step = 0; step < Type::kGroupSteps; ++step, ++s, high += 32, low += kTwoPlanes ? 32 : 0, sums += 2) {
 #pragma GCC unroll 2
-        for (int half = 0; half < Type::kHalves; ++half) {
-          constexpr int kQuads = 8 / Type::kHalves;
-          const std::int32_t start = -Type::kZero * (Type::kHalves == 2 ? sums[half] : sums[0] + sums[1]);
-          const __m512i dot = dot_quads<kQuads, kTwoPlanes>(quads + half * kQuads, token,
-                                                            s * kStepColumns + static_cast<unsigned>(half) * 16, start);
-          const __m512 factor =
-              kTwoPlanes ? scale[half] : _mm512_mul_ps(scale[half], _mm512_set1_ps(token.scales[s]));
-          acc[t] = _mm512_fmadd_ps(factor, _mm512_cvtepi32_ps(dot), acc[t]);
+      for (int p = 0; p < kPanels; ++p) {
+        for (int ahead = 0; ahead < kStepBytes; ahead += 64) {
+          _mm_prefetch(reinterpret_cast<const char*>(at[p] + step * kStepBytes + kPrefetchAhead + ahead), _MM_HINT_T0);
         }
-        if constexpr (Type::kHasMinimum) {
-          const auto sum = static_cast<float>(sums[0] + sums[1]);
-          acc[t] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(kTwoPlanes ? sum : token.scales[s] * sum), acc[t]);
+        __m512i quads[8];
+        Unpacked::quads(at[p], step, quads);
+        __m512 scale[2];
+        for (int half = 0; half < Type::kHalves; ++half) scale[half] = Unpacked::scale(at[p], group[p], step, half);
+        __m512 minimum = _mm512_setzero_ps();
+        if constexpr (Type::kHasMinimum) minimum = Unpacked::minimum(at[p], group[p], step);
+#pragma GCC unroll 4
+        for (unsigned t = 0; t < kTokens; ++t) {
+          const std::int32_t* sum = sums + t * (columns / 16);
+          const float* x_scale = scales + t * scales_stride + s;  // q8 only
+#pragma GCC unroll 2
+          for (int half = 0; half < Type::kHalves; ++half) {
+            const std::int32_t start = -Type::kZero * (Type::kHalves == 2 ? sum[half] : sum[0] + sum[1]);
+            const std::uint64_t offset = t * columns + static_cast<unsigned>(half) * 16;
+            const __m512i dot = dot_quads<kQuads, kTwoPlanes>(quads + half * kQuads, high + offset,
+                                                              kTwoPlanes ? low + offset : nullptr, start);
+            const __m512 factor = kTwoPlanes ? scale[half] : _mm512_mul_ps(scale[half], _mm512_set1_ps(*x_scale));
+            acc[p][t] = _mm512_fmadd_ps(factor, _mm512_cvtepi32_ps(dot), acc[p][t]);
+          }
+          if constexpr (Type::kHasMinimum) {
+            const auto total = static_cast<float>(sum[0] + sum[1]);
+            acc[p][t] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(kTwoPlanes ? total : *x_scale * total), acc[p][t]);
+          }
         }
       }
     }
+    for (int p = 0; p < kPanels; ++p) at[p] += Type::kGroupBytes;
   }
-  for (int t = 0; t < kTokens; ++t) {
-    const __m512 value = kTwoPlanes ? _mm512_mul_ps(acc[t], _mm512_set1_ps(tokens[t].scales[0])) : acc[t];
-    _mm512_mask_storeu_ps(tokens[t].out, rows, value);
+  for (int p = 0; p < kPanels; ++p) {
+    const auto mask = static_cast<__mmask16>((1u << range.rows(panels[p])) - 1u);
+    for (unsigned t = 0; t < kTokens; ++t) {
+      float* out = range.args.out + (t_begin + t) * range.args.out_stride + std::uint64_t{panels[p]} * kPanelRows;
+      const __m512 value = kTwoPlanes ? _mm512_mul_ps(acc[p][t], _mm512_set1_ps(scales[t])) : acc[p][t];
+      _mm512_mask_storeu_ps(out, mask, value);
+    }
   }
 }
 
+/// All tokens of kPanels panels, so that a second pass finds them in the cache.
+template <typename Type, int kPanels, bool kTwoPlanes>
+void multiply_packed_tokens(const Range<Type>& range, const std::uint32_t* panels) {
+  const std::uint32_t rows = range.args.x.rows;
+  for (std::uint32_t t = 0; t < rows;) {
+    const std::uint32_t count = pass_tokens(rows - t, kPassTokens);
+    switch (count) {
+      case 1: multiply_packed<Type, kPanels, 1, kTwoPlanes>(range, panels, t); break;
+      case 2: multiply_packed<Type, kPanels, 2, kTwoPlanes>(range, panels, t); break;
+      case 3: multiply_packed<Type, kPanels, 3, kTwoPlanes>(range, panels, t); break;
+      default: multiply_packed<Type, kPanels, 4, kTwoPlanes>(range, panels, t); break;
+    }
+    t += count;
+  }
+}
+
+/// Two streams, one through each half of the panels: a core has more misses in flight than with one.
 template <typename Type, bool kTwoPlanes>
 void multiply_direct(const LinearArgs& args) {
   const auto range = Range<Type>::of(args);
-  for (std::uint32_t p = args.panel_begin; p < args.panel_end; ++p) {
-    const std::byte* panel = range.panel(p);
-    const auto mask = static_cast<__mmask16>((1u << range.rows(p)) - 1u);
-    for (std::uint32_t t = 0; t < args.x.rows;) {
-      const std::uint32_t count = pass_tokens(args.x.rows - t, kPassTokens);
-      Token tokens[kPassTokens];
-      for (std::uint32_t i = 0; i < count; ++i) tokens[i] = token_at<kTwoPlanes>(args, t + i, p);
-      switch (count) {
-        case 1: multiply_packed_panel<Type, 1, kTwoPlanes>(panel, range.groups, tokens, mask); break;
-        case 2: multiply_packed_panel<Type, 2, kTwoPlanes>(panel, range.groups, tokens, mask); break;
-        case 3: multiply_packed_panel<Type, 3, kTwoPlanes>(panel, range.groups, tokens, mask); break;
-        default: multiply_packed_panel<Type, 4, kTwoPlanes>(panel, range.groups, tokens, mask); break;
-      }
-      t += count;
-    }
+  const std::uint32_t count = args.panel_end - args.panel_begin;
+  for (std::uint32_t i = 0; i < count / 2; ++i) {
+    const std::uint32_t panels[2] = {args.panel_begin + i, args.panel_begin + count / 2 + i};
+    multiply_packed_tokens<Type, 2, kTwoPlanes>(range, panels);
+  }
+  if (count % 2 == 1) {
+    const std::uint32_t last = args.panel_end - 1;
+    multiply_packed_tokens<Type, 1, kTwoPlanes>(range, &last);
   }
 }
 
