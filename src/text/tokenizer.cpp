@@ -22,7 +22,7 @@ Result<StringList> read_merges(const MetaMap& meta) {
 
 Result<PreTokenizer> read_pre_tokenizer(const MetaMap& meta) {
   CARAT_ASSIGN(const auto pre, meta.string("tokenizer.ggml.pre"));
-  if (!pre) log_note("tokenizer: the file has no tokenizer.ggml.pre, taking gpt-2; convert it anew if the model rambles");
+  if (!pre) log_note("tokenizer: the file has no tokenizer.ggml.pre, taking 'gpt-2'; if answers look wrong, convert the file anew");
   return PreTokenizer::named(pre.value_or("gpt-2"));
 }
 
@@ -91,7 +91,11 @@ bool Tokenizer::is_eos(std::int32_t id) const { return std::binary_search(eos_id
 Result<std::string_view> Tokenizer::canonical(std::string_view text, EncodeOptions options,
                                               Buffer<char>& copy) const {
   if (spelling_ != Spelling::sentencepiece || text.empty()) return text;
-  const bool prefix = add_space_prefix_ && special_pieces_.longest_at(text, 0, options.special).id == kNoToken;
+  bool prefix = add_space_prefix_;
+  if (prefix && options.special) {
+    const SpecialPieces::Match first = special_pieces_.longest_at(text, 0, true);
+    prefix = first.id == kNoToken || vocabulary_.kind(first.id) != PieceKind::control;
+  }
   std::size_t mark = text.find(kSpaceMark);
   if (!prefix && mark == std::string_view::npos) return text;
   CARAT_ASSIGN(copy, Buffer<char>::allocate(*budget_, MemoryCategory::tokenizer, text.size() + 1,
@@ -143,8 +147,15 @@ void Tokenizer::append_piece_bytes(std::int32_t id, bool special_as_text, std::s
 
 std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool special_as_text) const {
   std::string out;
-  for (const std::int32_t id : ids) append_piece_bytes(id, special_as_text, out);
-  if (add_space_prefix_ && out.starts_with(' ')) out.erase(0, 1);
+  bool at_start = add_space_prefix_;  // where the prefix stands: first, or after BOS
+  for (const std::int32_t id : ids) {
+    const std::size_t begin = out.size();
+    append_piece_bytes(id, special_as_text, out);
+    if (at_start && id != bos()) {
+      if (out.size() > begin && out[begin] == ' ' && vocabulary_.kind(id) != PieceKind::control) out.erase(begin, 1);
+      at_start = false;
+    }
+  }
   return out;
 }
 

@@ -45,7 +45,7 @@ class Tokenizer {
   /// Appends the bytes of one token, which may be part of a character (see Utf8Stream). Control pieces give nothing,
   /// or their name if `special_as_text`; unknown pieces give U+FFFD, or their name; an id out of range gives nothing.
   void append_piece_bytes(std::int32_t id, bool special_as_text, std::string& out) const;
-  /// The bytes of all tokens; the space that add_space_prefix put before the text is taken off.
+  /// The bytes of all tokens; the space that add_space_prefix put before the text (after BOS, if any) is taken off.
   std::string decode(std::span<const std::int32_t> ids, bool special_as_text = false) const;
 
   std::int32_t size() const { return vocabulary_.size(); }

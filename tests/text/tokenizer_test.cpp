@@ -101,6 +101,8 @@ TEST(SentencePieceBpe, SpacePrefix) {
   EXPECT_EQ(made.encode("<bos>a", true), (Ids{2, kFirstPiece})) << "nothing goes before a control piece";
   EXPECT_EQ(made->decode(made.encode("aa")), "aa");
   EXPECT_EQ(made->decode(made.encode(" a")), " a");
+  EXPECT_EQ(made->decode(Ids{2, kFirstPiece + 2}), "a") << "BOS stands before the prefix";
+  EXPECT_EQ(made->decode(Ids{kFirstPiece, kFirstPiece + 2}), "a a");
 }
 
 TEST(SentencePieceBpe, SpacePrefixDefaultsByArchitecture) {
