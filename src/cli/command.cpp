@@ -99,7 +99,15 @@ std::string memory_table(Session& session) {
   return text;
 }
 
-LoadProgress progress_bar(std::string what, bool quiet) {
+namespace {
+
+std::string amount(std::uint64_t count, ProgressUnit unit) {
+  return unit == ProgressUnit::bytes ? human_bytes(count) : std::to_string(count);
+}
+
+}  // namespace
+
+LoadProgress progress_bar(std::string what, bool quiet, ProgressUnit unit) {
   using Clock = std::chrono::steady_clock;
   struct State {
     Clock::time_point start = Clock::now();
@@ -108,28 +116,25 @@ LoadProgress progress_bar(std::string what, bool quiet) {
   };
   auto state = std::make_shared<State>();
   const bool terminal = is_terminal(STDERR_FILENO);
-  return [what = std::move(what), quiet, terminal, state](std::uint64_t done, std::uint64_t total) {
+  return [what = std::move(what), quiet, unit, terminal, state](std::uint64_t done, std::uint64_t total) {
     if (interrupted_by_user()) return false;
-    if (quiet) return true;
+    if (quiet || total == 0) return true;
     const auto now = Clock::now();
     const double seconds = std::chrono::duration<double>(now - state->start).count();
     const double since = std::chrono::duration<double>(now - state->shown).count();
     const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;
     const double left = rate > 0 ? static_cast<double>(total - done) / rate : 0;
-    // Short loads stay silent; a bar that has been drawn is wiped at the end.
-    if (terminal && (state->drawn || (seconds > 0.3 && done < total)) && (since > 0.05 || done == total)) {
-      const int width = total == 0 ? 0 : static_cast<int>(30 * done / total);
-      fmt::print(stderr, "\r\033[K{}", done == total ? std::string()
-                                                     : fmt::format("{} [{:-<30}] {:.0f}% {}/s, {:.0f} s left", what,
-                                                                   std::string(static_cast<std::size_t>(width), '#'),
-                                                                   100.0 * static_cast<double>(done) /
-                                                                       static_cast<double>(total),
-                                                                   human_bytes(static_cast<std::uint64_t>(rate)), left));
-      std::fflush(stderr);
+    // Short work stays silent; a bar that has been drawn is wiped at the end.
+    if (terminal && done == total && state->drawn) {
+      fmt::print(stderr, "\r\033[K");
+    } else if (terminal && done < total && (state->drawn || seconds > 0.3) && since > 0.05) {
+      const std::string bar(static_cast<std::size_t>(30 * done / total), '#');
+      fmt::print(stderr, "\r\033[K{} [{:-<30}] {} of {}, {}/s, {:.0f} s left", what, bar, amount(done, unit),
+                 amount(total, unit), amount(static_cast<std::uint64_t>(rate), unit), left);
       state->drawn = true;
       state->shown = now;
     } else if (!terminal && seconds > 2 && since > 3 && done < total) {
-      fmt::print(stderr, "carat: {}: {} of {}, {:.0f} s left\n", what, human_bytes(done), human_bytes(total), left);
+      fmt::print(stderr, "carat: {}: {} of {}, {:.0f} s left\n", what, amount(done, unit), amount(total, unit), left);
       state->shown = now;
     }
     return true;

@@ -67,8 +67,11 @@ nlohmann::ordered_json memory_json(Session& session);
 /// The table of the same for people.
 std::string memory_table(Session& session);
 
+/// What a progress callback counts.
+enum class ProgressUnit : std::uint8_t { bytes, items };
+
 /// A progress callback that draws on stderr: a bar on a terminal, a line every few seconds otherwise, nothing when
 /// quiet. It also stops the work when a signal came.
-LoadProgress progress_bar(std::string what, bool quiet);
+LoadProgress progress_bar(std::string what, bool quiet, ProgressUnit unit = ProgressUnit::bytes);
 
 }  // namespace carat::cli

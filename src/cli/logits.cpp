@@ -71,6 +71,7 @@ Status run_logits(const LogitsOptions& options) {
   if (options.file.empty() == options.ids.empty()) return invalid("logits: give either -f FILE or --ids JSON");
   CARAT_ASSIGN(SessionOptions asked, options.common.session());
   asked.logits_rows = 16;
+  asked.sampler = false;
   asked.exact_for_float_weights = true;
   CARAT_ASSIGN(auto session, Session::open(asked, progress_bar("loading", options.common.quiet)));
   CARAT_ASSIGN(const std::vector<std::int32_t> ids, wanted_ids(options, *session));

@@ -49,6 +49,7 @@ Status run_perplexity(const PerplexityOptions& options) {
   if (!asked.context) asked.context = 512;
   if (*asked.context < 2) return invalid("--ctx: perplexity needs at least 2 tokens");
   asked.logits_rows = 32;
+  asked.sampler = false;
   asked.exact_for_float_weights = true;
   CARAT_ASSIGN(const std::string text, read_input_text(options.file));
   CARAT_ASSIGN(auto session, Session::open(asked, progress_bar("loading", options.common.quiet)));
@@ -61,7 +62,7 @@ Status run_perplexity(const PerplexityOptions& options) {
                                                  ids.size()));
   PerplexitySum sum;
   const auto start = std::chrono::steady_clock::now();
-  const LoadProgress progress = progress_bar("perplexity", options.common.quiet);
+  const LoadProgress progress = progress_bar("perplexity", options.common.quiet, ProgressUnit::items);
   for (std::size_t w = 0; w < windows.size(); ++w) {
     std::vector<std::int32_t> window;
     if (bos) window.push_back(tokenizer->bos());

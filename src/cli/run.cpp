@@ -1,4 +1,239 @@
+// carat run: one answer, or a chat.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <iostream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <random>
+
+#include "base/log.h"
+#include "cli/answer.h"
 #include "cli/command.h"
+#include "cli/text_input.h"
+#include "os/signals.h"
+#include "text/chat_template.h"
+#include "text/prompt_tokens.h"
+
 namespace carat::cli {
-void add_run(CLI::App&, Action&) {}
+namespace {
+
+struct RunOptions {
+  CommonOptions common;
+  std::optional<std::string> prompt;
+  std::string file;
+  bool standard_input = false;
+  bool chat = false;
+  bool special = false;
+  bool stats = false;
+  std::string system;
+  std::string overflow = "refuse";
+  std::uint32_t max_tokens = std::numeric_limits<std::uint32_t>::max();
+  std::string preset;
+  std::optional<float> temperature, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
+  std::optional<std::uint32_t> top_k;
+  std::optional<std::uint64_t> seed;
+  std::vector<std::string> stop;
+  std::optional<std::uint32_t> logprobs;
+};
+
+Result<SamplingParams> sampling_params(const RunOptions& options) {
+  CARAT_ASSIGN(SamplingParams params, preset_params(options.preset.empty() ? "balanced" : options.preset));
+  params.temperature = options.temperature.value_or(params.temperature);
+  params.top_k = options.top_k.value_or(params.top_k);
+  params.top_p = options.top_p.value_or(params.top_p);
+  params.min_p = options.min_p.value_or(params.min_p);
+  params.repetition_penalty = options.repeat_penalty.value_or(params.repetition_penalty);
+  params.presence_penalty = options.presence_penalty.value_or(params.presence_penalty);
+  params.frequency_penalty = options.frequency_penalty.value_or(params.frequency_penalty);
+  // Greedy means the model's own first choice: a preset's penalty must not bend it unless it was asked for.
+  if (params.temperature == 0 && !options.repeat_penalty) params.repetition_penalty = 1;
+  return params;
 }
+
+/// Everything a request takes from the options but its prompt.
+Result<AnswerOptions> answer_options(const RunOptions& options, const Session& session) {
+  AnswerOptions answer;
+  CARAT_ASSIGN(answer.request.sampling, sampling_params(options));
+  answer.request.seed = options.seed ? *options.seed : std::random_device()();
+  answer.request.max_tokens = options.max_tokens;
+  answer.request.wants_logprobs = options.common.json || options.logprobs.has_value();
+  answer.request.logprobs = options.logprobs.value_or(0);
+  if (session.tokenizer() != nullptr) answer.request.stop_tokens = session.tokenizer()->eos_ids();
+  answer.stop_strings = options.stop;
+  answer.stream = !options.common.json;
+  return answer;
+}
+
+std::string piece_text(const Tokenizer& tokenizer, std::int32_t id) {
+  return id == kNoToken ? std::string() : std::string(tokenizer.piece(id));
+}
+
+Result<ChatTemplate> session_template(const Session& session) {
+  CARAT_ASSIGN(const Tokenizer* tokenizer, need_tokenizer(session));
+  if (session.chat_template().empty()) {
+    return invalid(fmt::format("{}: a base model without a chat template; give the text itself with -p, without --chat",
+                               session.file().path));
+  }
+  return ChatTemplate::create(session.chat_template(), piece_text(*tokenizer, tokenizer->bos()),
+                              piece_text(*tokenizer, tokenizer->eos()));
+}
+
+Result<std::vector<std::int32_t>> chat_tokens(const Session& session, const ChatTemplate& chat,
+                                              const std::vector<ChatMessage>& messages) {
+  CARAT_ASSIGN(const std::vector<PromptSegment> segments, chat.render(messages));
+  return encode_prompt(*session.tokenizer(), segments);
+}
+
+std::vector<ChatMessage> opening(const RunOptions& options) {
+  std::vector<ChatMessage> messages;
+  if (!options.system.empty()) messages.push_back({"system", clean_text(options.system)});
+  return messages;
+}
+
+Result<std::vector<std::int32_t>> prompt_tokens(const RunOptions& options, const Session& session,
+                                                const std::string& text) {
+  CARAT_ASSIGN(const Tokenizer* tokenizer, need_tokenizer(session));
+  if (options.chat) {
+    CARAT_ASSIGN(const ChatTemplate chat, session_template(session));
+    std::vector<ChatMessage> messages = opening(options);
+    messages.push_back({"user", text});
+    return chat_tokens(session, chat, messages);
+  }
+  CARAT_ASSIGN(std::vector<std::int32_t> ids, tokenizer->encode(text, {.special = options.special}));
+  if (tokenizer->add_bos() && tokenizer->bos() != kNoToken) ids.insert(ids.begin(), tokenizer->bos());
+  return ids;
+}
+
+/// Keeps the BOS and the end of a prompt that is too long, when that was asked for.
+void truncate_left(std::vector<std::int32_t>& ids, std::uint32_t context, const Tokenizer* tokenizer) {
+  if (ids.size() <= context) return;
+  const bool keep_first = tokenizer != nullptr && ids.front() == tokenizer->bos() && context > 1;
+  const std::size_t cut = ids.size() - context;
+  log_note(fmt::format("{} tokens were cut from the left of the prompt to fit the context of {}", cut, context));
+  const auto begin = ids.begin() + (keep_first ? 1 : 0);
+  ids.erase(begin, begin + static_cast<long>(cut));
+}
+
+std::string stats_text(Session& session, const Answer& answer) {
+  return fmt::format("prompt {} tokens at {:.0f} tokens/s, answer {} tokens at {:.1f} tokens/s, first token after "
+                     "{:.3f} s, load {:.3f} s ({}, {} threads)\n{}",
+                     answer.prompt_tokens, answer.prefill_rate(), answer.tokens.size(), answer.decode_rate(),
+                     answer.first_token_seconds, session.load_seconds(), session.kernels().name,
+                     session.plan().ask.threads, memory_table(session));
+}
+
+Status print_answer_json(Session& session, const Answer& answer) {
+  return print_json({{"text", answer.text},
+                     {"finish_reason", answer.interrupted ? "cancelled" : name(answer.reason)},
+                     {"prompt_tokens", answer.prompt_tokens},
+                     {"completion_tokens", answer.tokens.size()},
+                     {"tokens", answer.token_details},
+                     {"timings",
+                      {{"load_s", session.load_seconds()},
+                       {"first_token_s", answer.first_token_seconds},
+                       {"prefill_tokens_per_s", answer.prefill_rate()},
+                       {"decode_tokens_per_s", answer.decode_rate()}}},
+                     {"memory", memory_json(session)}});
+}
+
+Status run_once(const RunOptions& options, Session& session, Engine& engine, const std::string& text) {
+  CARAT_ASSIGN(AnswerOptions asked, answer_options(options, session));
+  CARAT_ASSIGN(asked.request.prompt, prompt_tokens(options, session, text));
+  if (asked.request.prompt.empty()) return invalid("the prompt is empty and the model takes no BOS token");
+  if (options.overflow == "truncate-left") {
+    truncate_left(asked.request.prompt, session.kv().context(), session.tokenizer());
+  }
+  CARAT_ASSIGN(const Answer answer, make_answer(session, engine, std::move(asked)));
+  if (options.common.json) {
+    CARAT_TRY(print_answer_json(session, answer));
+  } else {
+    CARAT_TRY(write_stdout("\n"));
+  }
+  if (options.stats || answer.interrupted) fmt::print(stderr, "{}", stats_text(session, answer));
+  return answer.interrupted ? interrupted("") : ok_status();
+}
+
+/// Reads turns until the end of input. Ctrl-C ends an answer; at the prompt it leaves.
+Status run_chat(const RunOptions& options, Session& session, Engine& engine) {
+  CARAT_ASSIGN(const ChatTemplate chat, session_template(session));
+  std::vector<ChatMessage> messages = opening(options);
+  std::string line;
+  while (true) {
+    CARAT_TRY(write_stdout("> "));
+    if (!std::getline(std::cin, line)) break;
+    if (interrupted_by_user()) return interrupted("");
+    if (line.empty()) continue;
+    messages.push_back({"user", clean_text(line)});
+    CARAT_ASSIGN(AnswerOptions asked, answer_options(options, session));
+    CARAT_ASSIGN(asked.request.prompt, chat_tokens(session, chat, messages));
+    auto answer = make_answer(session, engine, std::move(asked));
+    if (!answer.ok()) {
+      log_error(answer.status().message());
+      messages.pop_back();
+      continue;
+    }
+    CARAT_TRY(write_stdout("\n"));
+    if (options.stats) fmt::print(stderr, "{}", stats_text(session, *answer));
+    messages.push_back({"assistant", answer->text});
+    clear_interrupts();
+  }
+  return write_stdout("\n");
+}
+
+Status run_run(const RunOptions& options) {
+  const int sources = (options.prompt ? 1 : 0) + (options.file.empty() ? 0 : 1) + (options.standard_input ? 1 : 0);
+  if (sources > 1) return invalid("run: give one of -p TEXT, -f FILE and -");
+  if (options.overflow != "refuse" && options.overflow != "truncate-left") {
+    return invalid(fmt::format("--overflow {}: expected refuse or truncate-left", options.overflow));
+  }
+  const bool interactive = sources == 0 && isatty(STDIN_FILENO) != 0;
+  std::string text;
+  if (options.prompt) {
+    text = clean_text(*options.prompt);
+  } else if (!interactive) {
+    CARAT_ASSIGN(text, read_input_text(options.file.empty() ? "-" : options.file));
+  }
+  CARAT_ASSIGN(const SessionOptions asked, options.common.session());
+  CARAT_TRY(sampling_params(options).status());
+  CARAT_ASSIGN(auto session, Session::open(asked, progress_bar("loading", options.common.quiet)));
+  CARAT_ASSIGN(Engine engine, Engine::create(*session));
+  return interactive ? run_chat(options, *session, engine) : run_once(options, *session, engine, text);
+}
+
+void add_sampling_options(CLI::App& command, RunOptions& options) {
+  command.add_option("--preset", options.preset, "precise, balanced (default), creative, json, code");
+  command.add_option("--temp", options.temperature, "temperature; 0 takes the most likely token");
+  command.add_option("--top-k", options.top_k, "sample among the K most likely tokens");
+  command.add_option("--top-p", options.top_p, "sample among the most likely tokens that make up P");
+  command.add_option("--min-p", options.min_p, "drop tokens less likely than this share of the most likely");
+  command.add_option("--repeat-penalty", options.repeat_penalty, "penalty on tokens seen before; 1 is none");
+  command.add_option("--presence-penalty", options.presence_penalty, "subtracted once from tokens of the answer");
+  command.add_option("--frequency-penalty", options.frequency_penalty, "subtracted each time a token was made");
+  command.add_option("--seed", options.seed, "seed of the sampler (default: random)");
+  command.add_option("--stop", options.stop, "end the answer before this text; may be given more than once");
+  command.add_option("--logprobs", options.logprobs, "report the K most likely tokens of each step (with --json)")
+      ->check(CLI::Range(0U, kListedCandidates));
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, Action& action) {
+  auto options = std::make_shared<RunOptions>();
+  CLI::App* command = add_command(app, action, "run", "answer a prompt, or chat",
+                                  "carat run gemma3-270m -p \"Once upon a time\" -n 64 --memory 420M", options, run_run);
+  add_model_options(*command, options->common);
+  add_memory_options(*command, options->common);
+  command->add_option("-p,--prompt", options->prompt, "the prompt");
+  command->add_option("-f,--file", options->file, "a file that holds the prompt, - for standard input");
+  command->add_option("-n,--tokens", options->max_tokens, "most tokens of the answer (default: to the end)");
+  command->add_flag("--chat", options->chat, "render the prompt as a user turn with the model's chat template");
+  command->add_option("--system", options->system, "system text of the chat");
+  command->add_flag("--special", options->special, "recognise control pieces in the prompt");
+  command->add_option("--overflow", options->overflow, "a prompt longer than the context: refuse or truncate-left");
+  command->add_flag("--stats", options->stats, "print speed and the memory table to stderr");
+  add_sampling_options(*command, *options);
+}
+
+}  // namespace carat::cli

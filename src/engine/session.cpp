@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "base/log.h"
+#include "engine/engine.h"
 #include "memory/resident.h"
 #include "os/machine.h"
 
@@ -109,7 +110,7 @@ Result<Planned> plan_session(const SessionOptions& options) {
   facts.budget = process.limit;
   facts.weights = planned.layout.bytes;
   facts.tokenizer = file.tokenizer_bytes();
-  facts.sampler = options.sampler_bytes_per_row;
+  facts.sampler = options.sampler ? Engine::sampler_bytes(file.config.vocab) : 0;
   facts.io = planned.layout.staging_bytes * static_cast<std::uint64_t>(process.threads);
   facts.fixed = process.fixed;
   facts.read_gb_per_s = process.read_gb_per_s;

@@ -43,7 +43,7 @@ struct SessionOptions {
   std::optional<int> threads;
   std::string isa;
   std::uint32_t logits_rows = 1;
-  std::uint64_t sampler_bytes_per_row = 0;  ///< what a sampler's scratch needs, by the caller
+  bool sampler = true;  ///< tokens will be chosen: count the sampler's scratch
   /// For commands that compare numbers: models with float weights run exactly, unless KV types are given.
   bool exact_for_float_weights = false;
 };

@@ -93,6 +93,34 @@ class ModelRunner {
     return all;
   }
 
+  /// Logits after the given positions of one fresh sequence, in chunks of the decoder's most rows.
+  std::vector<std::vector<float>> run_at(SequenceId sequence, const std::vector<std::int32_t>& tokens,
+                                         const std::vector<std::uint32_t>& wanted) {
+    std::vector<std::vector<float>> all;
+    for (std::uint32_t begin = 0; begin < tokens.size(); begin += decoder_->max_rows()) {
+      const auto count = std::min(decoder_->max_rows(), static_cast<std::uint32_t>(tokens.size()) - begin);
+      std::vector<std::int32_t> positions(count);
+      std::vector<std::uint32_t> rows;
+      for (std::uint32_t i = 0; i < count; ++i) positions[i] = static_cast<std::int32_t>(begin + i);
+      for (const std::uint32_t row : wanted) {
+        if (row >= begin && row < begin + count) rows.push_back(row - begin);
+      }
+      EXPECT_TRUE(kv_.reserve(sequence, begin + count).ok());
+      const std::uint32_t seq_begin[2] = {0, count};
+      Batch batch;
+      batch.tokens = std::span(tokens).subspan(begin, count);
+      batch.positions = positions;
+      batch.seq_begin = seq_begin;
+      batch.rows_with_logits = rows;
+      decoder_->forward(batch, kv_, {&sequence, 1});
+      for (std::uint32_t r = 0; r < rows.size(); ++r) {
+        const std::span<const float> logits = decoder_->logits(r, 1);
+        all.emplace_back(logits.begin(), logits.end());
+      }
+    }
+    return all;
+  }
+
   SequenceId open() { return kv_.open().value(); }
   void close(SequenceId sequence) { kv_.close(sequence); }
   const ModelConfig& config() const { return config_; }

@@ -1,0 +1,102 @@
+#include "cli/answer.h"
+
+#include <algorithm>
+
+#include "cli/command.h"
+#include "os/signals.h"
+
+namespace carat::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::string token_text(const Tokenizer* tokenizer, std::int32_t token) {
+  std::string bytes;
+  if (tokenizer != nullptr) tokenizer->append_piece_bytes(token, true, bytes);
+  return bytes;
+}
+
+nlohmann::ordered_json token_json(const Tokenizer* tokenizer, const TokenEvent& event) {
+  auto top = nlohmann::ordered_json::array();
+  for (const TokenLogprob& one : event.top) {
+    top.push_back({{"id", one.token}, {"text", token_text(tokenizer, one.token)}, {"logprob", one.logprob}});
+  }
+  return {{"id", event.token},
+          {"text", token_text(tokenizer, event.token)},
+          {"logprob", event.logprob},
+          {"top", std::move(top)}};
+}
+
+}  // namespace
+
+double Answer::prefill_rate() const {
+  return first_token_seconds > 0 ? static_cast<double>(prompt_tokens) / first_token_seconds : 0;
+}
+
+double Answer::decode_rate() const {
+  return decode_seconds > 0 && tokens.size() > 1 ? static_cast<double>(tokens.size() - 1) / decode_seconds : 0;
+}
+
+Result<Answer> make_answer(Session& session, Engine& engine, AnswerOptions options) {
+  Answer answer;
+  answer.prompt_tokens = options.request.prompt.size();
+  const Tokenizer* tokenizer = session.tokenizer();
+  const bool details = options.request.wants_logprobs;
+  Utf8Stream utf8;
+  StopStrings stops(options.stop_strings);
+  Status output;
+  const auto show = [&](const std::string& text) {
+    if (text.empty()) return;
+    answer.text += text;
+    if (options.stream && output.ok()) output = write_stdout(text);
+  };
+  bool done = false;
+  Status failure;
+  const auto start = Clock::now();
+  Clock::time_point first = start;
+  Clock::time_point last = start;
+  RequestSink sink;
+  sink.token = [&](const TokenEvent& event) {
+    last = Clock::now();
+    if (answer.tokens.empty()) first = last;
+    answer.tokens.push_back(event.token);
+    if (details) answer.token_details.push_back(token_json(tokenizer, event));
+    std::string bytes;
+    std::string characters;
+    std::string visible;
+    if (tokenizer != nullptr) tokenizer->append_piece_bytes(event.token, false, bytes);
+    utf8.push(bytes, characters);
+    const bool stopped = stops.push(characters, visible);
+    show(visible);
+    return !stopped && output.ok();
+  };
+  sink.finished = [&](FinishReason reason, const Status& status) {
+    done = true;
+    answer.reason = reason;
+    failure = status;
+  };
+  CARAT_ASSIGN(const RequestId id, engine.submit(std::move(options.request), std::move(sink)));
+  while (!done) {
+    if (interrupted_by_user()) {
+      answer.interrupted = true;
+      engine.cancel(id);
+      break;
+    }
+    engine.step();
+  }
+  CARAT_TRY(failure);
+  CARAT_TRY(output);
+  if (!stops.stopped()) {
+    std::string rest;
+    std::string visible;
+    utf8.finish(rest);
+    stops.push(rest, visible);
+    stops.finish(visible);
+    show(visible);
+  }
+  answer.first_token_seconds = std::chrono::duration<double>((answer.tokens.empty() ? Clock::now() : first) - start).count();
+  answer.decode_seconds = std::chrono::duration<double>(last - first).count();
+  return answer;
+}
+
+}  // namespace carat::cli

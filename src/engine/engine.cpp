@@ -1,0 +1,172 @@
+#include "engine/engine.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+
+#include "sampling/sampler.h"
+
+namespace carat {
+
+std::string_view name(FinishReason reason) {
+  constexpr std::array<std::string_view, 4> kNames{"stop", "length", "cancelled", "error"};
+  return kNames[static_cast<std::size_t>(reason)];
+}
+
+std::uint64_t Engine::sampler_bytes(std::uint32_t vocab) {
+  Budget measure;
+  const auto scratch = SamplerScratch::create(measure, vocab);
+  return measure.report().reserved;
+}
+
+Result<Engine> Engine::create(Session& session) {
+  Engine engine(session);
+  CARAT_ASSIGN(engine.scratch_, SamplerScratch::create(session.budget(), session.config().vocab));
+  return engine;
+}
+
+Result<RequestId> Engine::submit(Request request, RequestSink sink) {
+  const std::uint32_t context = session_->kv().context();
+  const std::uint32_t vocab = session_->config().vocab;
+  if (request.prompt.empty()) return invalid("the prompt has no tokens");
+  for (const std::int32_t id : request.prompt) {
+    if (id < 0 || static_cast<std::uint32_t>(id) >= vocab) {
+      return invalid(fmt::format("token id {} is outside the vocabulary of {}", id, vocab));
+    }
+  }
+  if (request.prompt.size() > context) {
+    return invalid(fmt::format("the prompt has {} tokens, more than the context of {}; raise --ctx or use "
+                               "--overflow truncate-left",
+                               request.prompt.size(), context));
+  }
+  CARAT_TRY(validate(request.sampling, vocab));
+  const RequestId id = next_id_++;
+  Running& running = requests_[id];
+  running.generator = Generator(request.seed);
+  running.tokens = request.prompt;
+  // Never grows while tokens are made.
+  running.tokens.reserve(std::min<std::size_t>(context, request.prompt.size() + request.max_tokens) + 1);
+  running.request = std::move(request);
+  running.sink = std::move(sink);
+  if (running.request.max_tokens == 0) {
+    end(id, FinishReason::length, ok_status());
+    return id;
+  }
+  scheduler_.submit(id, static_cast<std::uint32_t>(running.tokens.size()));
+  return id;
+}
+
+void Engine::cancel(RequestId request) {
+  if (requests_.contains(request)) end(request, FinishReason::cancelled, ok_status());
+}
+
+bool Engine::step() {
+  const std::span<const StepItem> items = scheduler_.next(started_);
+  for (const RequestId id : started_) {
+    auto sequence = session_->kv().open();
+    CARAT_CHECK(sequence.ok());  // the scheduler starts no more requests than there are sequences
+    requests_.at(id).sequence = *sequence;
+    requests_.at(id).open = true;
+  }
+  if (items.empty()) return false;
+  for (const StepItem& item : items) {
+    Running& running = requests_.at(item.request);
+    const Status room = session_->kv().reserve(running.sequence, item.first + item.count);
+    CARAT_CHECK(room.ok());  // the pool holds `parallel` sequences of the whole context
+  }
+  run_batch(items);
+  scheduler_.completed();
+  const std::size_t vocab = session_->config().vocab;
+  Decoder& decoder = session_->decoder();
+  for (std::uint32_t first = 0; first < logits_requests_.size(); first += decoder.max_logits_rows()) {
+    const std::uint32_t count =
+        std::min(decoder.max_logits_rows(), static_cast<std::uint32_t>(logits_requests_.size()) - first);
+    const std::span<float> logits = decoder.logits(first, count);
+    for (std::uint32_t r = 0; r < count; ++r) take_token(logits_requests_[first + r], logits.subspan(r * vocab, vocab));
+  }
+  return true;
+}
+
+void Engine::run_batch(std::span<const StepItem> items) {
+  tokens_.clear();
+  positions_.clear();
+  seq_begin_.assign(1, 0);
+  logits_rows_.clear();
+  logits_requests_.clear();
+  sequences_.clear();
+  Batch batch;
+  for (const StepItem& item : items) {
+    const Running& running = requests_.at(item.request);
+    for (std::uint32_t i = item.first; i < item.first + item.count; ++i) {
+      tokens_.push_back(running.tokens[i]);
+      positions_.push_back(static_cast<std::int32_t>(i));
+    }
+    if (item.generated) batch.generated_rows += item.count;
+    seq_begin_.push_back(static_cast<std::uint32_t>(tokens_.size()));
+    sequences_.push_back(running.sequence);
+    if (item.wants_logits) {
+      logits_rows_.push_back(static_cast<std::uint32_t>(tokens_.size()) - 1);
+      logits_requests_.push_back(item.request);
+    }
+  }
+  batch.tokens = tokens_;
+  batch.positions = positions_;
+  batch.seq_begin = seq_begin_;
+  batch.rows_with_logits = logits_rows_;
+  session_->decoder().forward(batch, session_->kv(), sequences_);
+}
+
+void Engine::take_token(RequestId id, std::span<float> logits) {
+  Running& running = requests_.at(id);
+  const Request& request = running.request;
+  TokenEvent event;
+  double normalizer = 0;
+  std::size_t listed = 0;
+  if (request.wants_logprobs) {
+    auto found = log_normalizer(logits);
+    if (!found.ok()) return end(id, FinishReason::error, found.status());
+    normalizer = *found;
+    top_.resize(std::min<std::size_t>(request.logprobs, kListedCandidates));
+    listed = top_logprobs(logits, normalizer, top_, scratch_);
+  }
+  // Penalties change the row: the chosen token's own probability is taken from the row as it was.
+  const std::span<const std::int32_t> all = running.tokens;
+  const TokenHistory history{all, all.subspan(request.prompt.size())};
+  const bool plain = request.sampling.logit_bias.empty() && request.sampling.repetition_penalty == 1 &&
+                     request.sampling.presence_penalty == 0 && request.sampling.frequency_penalty == 0;
+  std::vector<float> original;
+  if (request.wants_logprobs && !plain) original.assign(logits.begin(), logits.end());
+  const std::uint32_t limit = session_->tokenizer() == nullptr ? session_->config().vocab
+                                                               : static_cast<std::uint32_t>(session_->tokenizer()->size());
+  auto chosen = sample_token(logits, limit, request.sampling, history, running.generator, scratch_);
+  if (!chosen.ok()) return end(id, FinishReason::error, chosen.status());
+  event.token = *chosen;
+  if (std::find(request.stop_tokens.begin(), request.stop_tokens.end(), event.token) != request.stop_tokens.end()) {
+    return end(id, FinishReason::stop, ok_status());
+  }
+  if (request.wants_logprobs) {
+    const float logit = original.empty() ? logits[static_cast<std::size_t>(event.token)]
+                                         : original[static_cast<std::size_t>(event.token)];
+    event.logprob = static_cast<float>(logit - normalizer);
+    event.top = std::span(top_).first(listed);
+  }
+  running.tokens.push_back(event.token);
+  if (running.sink.token && !running.sink.token(event)) return end(id, FinishReason::stop, ok_status());
+  const std::size_t made = running.tokens.size() - request.prompt.size();
+  // A token beyond the context could be chosen but not read back in.
+  if (made >= request.max_tokens || running.tokens.size() > session_->kv().context()) {
+    end(id, FinishReason::length, ok_status());
+  }
+}
+
+void Engine::end(RequestId id, FinishReason reason, const Status& status) {
+  const auto found = requests_.find(id);
+  Running running = std::move(found->second);
+  requests_.erase(found);
+  scheduler_.finish(id);
+  if (running.open) session_->kv().close(running.sequence);
+  if (running.sink.finished) running.sink.finished(reason, status);
+}
+
+}  // namespace carat

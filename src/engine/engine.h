@@ -1,0 +1,97 @@
+// Runs requests on a session: steps of many sequences, sampling, and the end of each answer.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/scheduler.h"
+#include "engine/session.h"
+#include "sampling/generator.h"
+#include "sampling/logprobs.h"
+#include "sampling/params.h"
+#include "sampling/scratch.h"
+
+namespace carat {
+
+enum class FinishReason : std::uint8_t { stop, length, cancelled, error };
+/// "stop", "length", …
+std::string_view name(FinishReason reason);
+
+/// One token of an answer. `logprob` and `top` are of the distribution before temperature and filters, and present
+/// only when the request asked for log probabilities; `top` is valid during the call.
+struct TokenEvent {
+  std::int32_t token = 0;
+  float logprob = 0;
+  std::span<const TokenLogprob> top;
+};
+
+/// Called on the thread that runs Engine::step().
+struct RequestSink {
+  /// Returns false to end the answer here (a stop string, a client that left).
+  std::function<bool(const TokenEvent&)> token;
+  std::function<void(FinishReason, const Status&)> finished;
+};
+
+struct Request {
+  std::vector<std::int32_t> prompt;  ///< at least one token
+  std::uint32_t max_tokens = 0;      ///< of the answer; bounded by the context
+  SamplingParams sampling;
+  std::uint64_t seed = 0;
+  std::vector<std::int32_t> stop_tokens;  ///< end the answer and are not reported
+  std::uint32_t logprobs = 0;             ///< how many alternatives a token reports
+  bool wants_logprobs = false;
+};
+
+/// One thread drives it. Answers are the same alone and in a batch (architecture: Batch).
+class Engine {
+ public:
+  static Result<Engine> create(Session& session);
+  /// What create() adds to the plan's logits category.
+  static std::uint64_t sampler_bytes(std::uint32_t vocab);
+
+  /// Refuses an empty prompt, ids outside the vocabulary, and a prompt longer than the context.
+  Result<RequestId> submit(Request request, RequestSink sink);
+  /// Runs one forward pass over everything that runs; false when there was nothing to do.
+  bool step();
+  void cancel(RequestId request);
+
+ private:
+  struct Running {
+    Request request;
+    RequestSink sink;
+    Generator generator{0};
+    std::vector<std::int32_t> tokens;  ///< prompt and answer
+    SequenceId sequence = 0;
+    bool open = false;
+  };
+
+  explicit Engine(Session& session)
+      : session_(&session),
+        scheduler_({session.decoder().max_rows(), session.plan().ask.parallel}) {}
+  void run_batch(std::span<const StepItem> items);
+  void take_token(RequestId id, std::span<float> logits);
+  void end(RequestId id, FinishReason reason, const Status& status);
+
+  Session* session_;
+  Scheduler scheduler_;
+  SamplerScratch scratch_;
+  std::map<RequestId, Running> requests_;
+  RequestId next_id_ = 1;
+  std::vector<RequestId> started_;
+  std::vector<TokenLogprob> top_;
+  // The arrays of the batch, reused.
+  std::vector<std::int32_t> tokens_;
+  std::vector<std::int32_t> positions_;
+  std::vector<std::uint32_t> seq_begin_;
+  std::vector<std::uint32_t> logits_rows_;
+  std::vector<RequestId> logits_requests_;
+  std::vector<SequenceId> sequences_;
+};
+
+}  // namespace carat
