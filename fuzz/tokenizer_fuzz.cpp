@@ -151,9 +151,10 @@ void fuzz_hostile(FuzzedDataProvider& data) {
   std::vector<std::string> merges;
   for (int i = data.ConsumeIntegralInRange(0, 6); i > 0; --i) merges.push_back(data.ConsumeRandomLengthString(8));
   testing::set_strings(meta, "tokenizer.ggml.merges", merges);
-  constexpr const char* kKeys[] = {"bos_token_id",   "eos_token_id",  "eot_token_id",     "eom_token_id",
-                                   "unknown_token_id", "add_bos_token", "add_space_prefix", "merges",
-                                   "scores",         "token_type",    "tokens"};
+  constexpr const char* kKeys[] = {
+      "bos_token_id",  "eos_token_id",     "eot_token_id", "eom_token_id", "unknown_token_id",
+      "add_bos_token", "add_space_prefix", "merges",       "scores",       "token_type",
+      "tokens"};
   for (int i = data.ConsumeIntegralInRange(0, 4); i > 0; --i) {
     meta.set(std::string("tokenizer.ggml.") + data.PickValueInArray(kKeys), some_value(data));
   }

@@ -8,8 +8,7 @@ namespace carat {
 namespace {
 
 std::uint64_t hash_pair(std::int32_t left, std::int32_t right) {
-  const std::uint64_t pair =
-      std::uint64_t{static_cast<std::uint32_t>(left)} << 32 | static_cast<std::uint32_t>(right);
+  const std::uint64_t pair = std::uint64_t{static_cast<std::uint32_t>(left)} << 32 | static_cast<std::uint32_t>(right);
   return mix_bits(mix_bits(pair ^ 0x9E3779B97F4A7C15, 0xD1B54A32D192ED03), 0x9E3779B97F4A7C15);
 }
 

@@ -48,7 +48,8 @@ class MergeScratch {
     const std::uint64_t rounded = std::bit_ceil(count);
     const std::uint64_t wanted = count < (1U << 20) ? rounded : count;
     CARAT_ASSIGN(auto symbols_made, Buffer<Symbol>::allocate(*budget_, MemoryCategory::tokenizer, wanted, kWhat));
-    CARAT_ASSIGN(auto queue_made, Buffer<std::uint64_t>::allocate(*budget_, MemoryCategory::tokenizer, 2 * wanted, kWhat));
+    CARAT_ASSIGN(auto queue_made,
+                 Buffer<std::uint64_t>::allocate(*budget_, MemoryCategory::tokenizer, 2 * wanted, kWhat));
     symbols_buffer_ = std::move(symbols_made);
     queue_buffer_ = std::move(queue_made);
     symbols = symbols_buffer_.data();

@@ -41,8 +41,7 @@ struct Here {
     if (position >= text.size()) return {};
     const DecodedCharacter character = decode_character(text.substr(position));
     // What is not UTF-8 is no letter, number or space.
-    return {character.code, character.bytes,
-            character.valid ? character_class(character.code) : CharacterClass::other};
+    return {character.code, character.bytes, character.valid ? character_class(character.code) : CharacterClass::other};
   }
   bool is(CharacterClass wanted) const { return bytes > 0 && kind == wanted; }
   bool is_newline() const { return bytes > 0 && (code == '\r' || code == '\n'); }
@@ -89,8 +88,8 @@ std::size_t PreTokenizer::contraction_end(std::string_view text, std::size_t beg
 /// \s*[\r\n]+ (tiktoken) | \s+(?!\S) | \s+ from a white space character at `begin`.
 std::size_t PreTokenizer::space_end(std::string_view text, std::size_t begin) const {
   std::size_t end = begin;
-  std::size_t last = begin;           // where the last character of the run begins
-  std::size_t newline_end = begin;    // after the last newline of the run
+  std::size_t last = begin;         // where the last character of the run begins
+  std::size_t newline_end = begin;  // after the last newline of the run
   Here here = Here::at(text, end);
   for (; here.is(CharacterClass::space); here = Here::at(text, end)) {
     last = end;

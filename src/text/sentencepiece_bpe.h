@@ -19,7 +19,8 @@ class SentencePieceBpe final : public FragmentEncoder {
   Status encode_word(std::string_view word, MergeScratch& scratch, TokenWriter& writer) const;
   Status put_bytes(std::string_view character, TokenWriter& writer) const;
   bool may_join(char left, char right) const {
-    return neighbours_[static_cast<std::size_t>(static_cast<std::uint8_t>(left)) << 8 | static_cast<std::uint8_t>(right)];
+    return neighbours_[static_cast<std::size_t>(static_cast<std::uint8_t>(left)) << 8 |
+                       static_cast<std::uint8_t>(right)];
   }
 
   const Vocabulary* vocabulary_;

@@ -31,8 +31,8 @@ class SpecialPieces {
 
  private:
   const Vocabulary* vocabulary_ = nullptr;
-  Buffer<std::int32_t> ids_;                         ///< sorted by their bytes, then by id
-  std::array<std::uint32_t, 257> first_byte_{};      ///< range of ids_ that begin with each byte
+  Buffer<std::int32_t> ids_;                          ///< sorted by their bytes, then by id
+  std::array<std::uint32_t, 257> first_byte_{};       ///< range of ids_ that begin with each byte
   std::array<std::array<bool, 256>, 2> can_begin_{};  ///< [control]: any piece that may be cut begins with this byte
 };
 

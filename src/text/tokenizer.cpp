@@ -22,7 +22,9 @@ Result<StringList> read_merges(const MetaMap& meta) {
 
 Result<PreTokenizer> read_pre_tokenizer(const MetaMap& meta) {
   CARAT_ASSIGN(const auto pre, meta.string("tokenizer.ggml.pre"));
-  if (!pre) log_note("tokenizer: the file has no tokenizer.ggml.pre, taking 'gpt-2'; if answers look wrong, convert the file anew");
+  if (!pre)
+    log_note(
+        "tokenizer: the file has no tokenizer.ggml.pre, taking 'gpt-2'; if answers look wrong, convert the file anew");
   return PreTokenizer::named(pre.value_or("gpt-2"));
 }
 
@@ -88,8 +90,7 @@ void Tokenizer::collect_eos_ids() {
 bool Tokenizer::is_eos(std::int32_t id) const { return std::binary_search(eos_ids_.begin(), eos_ids_.end(), id); }
 
 /// The text as pieces are stored: U+2581 is a space to SentencePiece. Most texts have none and are used in place.
-Result<std::string_view> Tokenizer::canonical(std::string_view text, EncodeOptions options,
-                                              Buffer<char>& copy) const {
+Result<std::string_view> Tokenizer::canonical(std::string_view text, EncodeOptions options, Buffer<char>& copy) const {
   if (spelling_ != Spelling::sentencepiece || text.empty()) return text;
   bool prefix = add_space_prefix_;
   if (prefix && options.special) {

@@ -13,7 +13,8 @@ constexpr std::uint32_t kRanges[] = {
 
 CharacterClass search(char32_t code) {
   // The last range that begins at or before `code`: all its entries are <= code << 2 | 3.
-  const auto* after = std::upper_bound(std::begin(kRanges), std::end(kRanges), static_cast<std::uint32_t>(code) << 2 | 3);
+  const auto* after =
+      std::upper_bound(std::begin(kRanges), std::end(kRanges), static_cast<std::uint32_t>(code) << 2 | 3);
   return static_cast<CharacterClass>(*(after - 1) & 3);
 }
 

@@ -19,12 +19,12 @@ Lead lead_of(std::uint8_t byte) {
   const auto low_bits = static_cast<std::uint8_t>(byte & 0x0F);
   if (byte < 0xF0) {
     // E0 A0.. excludes overlong forms, ED ..9F surrogates.
-    return {3, static_cast<std::uint8_t>(byte == 0xE0 ? 0xA0 : 0x80), static_cast<std::uint8_t>(byte == 0xED ? 0x9F : 0xBF),
-            low_bits};
+    return {3, static_cast<std::uint8_t>(byte == 0xE0 ? 0xA0 : 0x80),
+            static_cast<std::uint8_t>(byte == 0xED ? 0x9F : 0xBF), low_bits};
   }
   // F0 90.. excludes overlong forms, F4 ..8F what lies beyond U+10FFFF.
-  return {4, static_cast<std::uint8_t>(byte == 0xF0 ? 0x90 : 0x80), static_cast<std::uint8_t>(byte == 0xF4 ? 0x8F : 0xBF),
-          static_cast<std::uint8_t>(byte & 0x07)};
+  return {4, static_cast<std::uint8_t>(byte == 0xF0 ? 0x90 : 0x80),
+          static_cast<std::uint8_t>(byte == 0xF4 ? 0x8F : 0xBF), static_cast<std::uint8_t>(byte & 0x07)};
 }
 
 /// Bytes of plain ASCII at the start of `text`, in steps of 8.

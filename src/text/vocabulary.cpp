@@ -21,8 +21,8 @@ struct Marker {
   bool ends_turn;
 };
 constexpr Marker kMarkers[] = {
-    {"<start_of_turn>", false},     {"<end_of_turn>", true},       {"<|im_start|>", false}, {"<|im_end|>", false},
-    {"<|start_header_id|>", false}, {"<|end_header_id|>", false},  {"<|eot_id|>", true},    {"<|eom_id|>", false},
+    {"<start_of_turn>", false},     {"<end_of_turn>", true},      {"<|im_start|>", false}, {"<|im_end|>", false},
+    {"<|start_header_id|>", false}, {"<|end_header_id|>", false}, {"<|eot_id|>", true},    {"<|eom_id|>", false},
 };
 
 const Marker* find_marker(std::string_view piece) {
@@ -148,8 +148,8 @@ Result<VocabularySource> VocabularySource::read(const MetaMap& meta) {
   source.pieces = *pieces;
   const std::uint64_t count = pieces->size();
   if (count > SlotTable::kMaxEntries) {
-    return unsupported(fmt::format("tokenizer.ggml.tokens has {} pieces; at most {} are supported", count,
-                                   SlotTable::kMaxEntries));
+    return unsupported(
+        fmt::format("tokenizer.ggml.tokens has {} pieces; at most {} are supported", count, SlotTable::kMaxEntries));
   }
   if (pieces->bytes().size() >= (std::uint64_t{1} << 32)) {
     return unsupported("tokenizer.ggml.tokens is larger than 4 GiB");
@@ -162,7 +162,8 @@ Result<VocabularySource> VocabularySource::read(const MetaMap& meta) {
   CARAT_ASSIGN(source.kinds, meta.numbers("tokenizer.ggml.token_type"));
   CARAT_TRY(check_length("tokenizer.ggml.token_type", source.kinds, count));
   if (source.kinds && !source.kinds->is_integer()) {
-    return invalid(fmt::format("key 'tokenizer.ggml.token_type' holds {}, expected integers", name(source.kinds->type())));
+    return invalid(
+        fmt::format("key 'tokenizer.ggml.token_type' holds {}, expected integers", name(source.kinds->type())));
   }
   CARAT_TRY(check_id(meta, "tokenizer.ggml.bos_token_id", count, source.named.bos));
   CARAT_TRY(check_id(meta, "tokenizer.ggml.eos_token_id", count, source.named.eos));
@@ -246,7 +247,8 @@ Status Vocabulary::index(std::int32_t id, std::uint64_t hash, Spelling spelling)
     return bytes(other_id) == text && (this->kind(other_id) == PieceKind::normal) == normal;
   });
   if (inserted == SlotTable::Insert::crowded) {
-    return invalid(fmt::format("piece {} ({}): the vocabulary was made to collide in the hash table", id, quoted(text)));
+    return invalid(
+        fmt::format("piece {} ({}): the vocabulary was made to collide in the hash table", id, quoted(text)));
   }
   duplicates_ += inserted == SlotTable::Insert::present;
   return ok_status();
@@ -301,7 +303,8 @@ Result<Vocabulary> Vocabulary::build(const VocabularySource& source, Budget& bud
   made.named_ = source.named;
   made.byte_pieces_.fill(kNoToken);
   CARAT_ASSIGN(made.blob_, Buffer<char>::allocate(budget, kCategory, blob_bytes, "the vocabulary's pieces"));
-  CARAT_ASSIGN(made.offsets_, Buffer<std::uint32_t>::allocate(budget, kCategory, count + 1, "the vocabulary's offsets"));
+  CARAT_ASSIGN(made.offsets_,
+               Buffer<std::uint32_t>::allocate(budget, kCategory, count + 1, "the vocabulary's offsets"));
   CARAT_ASSIGN(made.kinds_, Buffer<PieceKind>::allocate(budget, kCategory, count, "the vocabulary's kinds"));
   CARAT_ASSIGN(made.table_, SlotTable::allocate(budget, count, "the vocabulary's index"));
   if (source.scores) {
@@ -341,9 +344,8 @@ std::int32_t Vocabulary::find_normal(std::string_view text) const {
 std::int32_t Vocabulary::find(std::string_view text) const {
   const std::int32_t normal = find_normal(text);
   if (normal != kNoToken) return normal;
-  const auto found = table_.find(hash_bytes(text), [&](std::uint32_t entry) {
-    return bytes(static_cast<std::int32_t>(entry)) == text;
-  });
+  const auto found = table_.find(hash_bytes(text),
+                                 [&](std::uint32_t entry) { return bytes(static_cast<std::int32_t>(entry)) == text; });
   return found ? static_cast<std::int32_t>(*found) : kNoToken;
 }
 

@@ -103,7 +103,7 @@ class Vocabulary {
   std::uint32_t longest_normal_ = 0;
   std::vector<std::int32_t> turn_ends_;
   std::uint32_t repaired_markers_ = 0;  ///< one bit a marker
-  std::string repaired_;  ///< names of markers whose kind was repaired, for one note
+  std::string repaired_;                ///< names of markers whose kind was repaired, for one note
   std::uint64_t duplicates_ = 0;
 };
 

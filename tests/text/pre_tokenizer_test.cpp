@@ -63,10 +63,10 @@ TEST(UnicodeClass, Samples) {
   EXPECT_EQ(character_class(U'_'), CharacterClass::other);
   EXPECT_EQ(character_class(0), CharacterClass::other);
   EXPECT_EQ(character_class(0x4E2D), CharacterClass::letter);
-  EXPECT_EQ(character_class(0xBD), CharacterClass::number);      // one half
-  EXPECT_EQ(character_class(0x3000), CharacterClass::space);     // ideographic space
-  EXPECT_EQ(character_class(0x200B), CharacterClass::other);     // zero width space is no White_Space
-  EXPECT_EQ(character_class(0x0301), CharacterClass::other);     // a combining mark is no letter
+  EXPECT_EQ(character_class(0xBD), CharacterClass::number);   // one half
+  EXPECT_EQ(character_class(0x3000), CharacterClass::space);  // ideographic space
+  EXPECT_EQ(character_class(0x200B), CharacterClass::other);  // zero width space is no White_Space
+  EXPECT_EQ(character_class(0x0301), CharacterClass::other);  // a combining mark is no letter
   EXPECT_EQ(character_class(0x10FFFF), CharacterClass::other);
   EXPECT_EQ(character_class(0x110000), CharacterClass::other);
 }

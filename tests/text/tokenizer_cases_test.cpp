@@ -58,8 +58,8 @@ constexpr double kSlower = 30;
 constexpr double kSlower = 1;
 #endif
 
-#define LOAD_OR_SKIP(variable, file)                                              \
-  RealModel variable(file);                                                       \
+#define LOAD_OR_SKIP(variable, file) \
+  RealModel variable(file);          \
   if (!variable.tokenizer) GTEST_SKIP() << "no " << model_path(file) << " (make models)"
 
 void expect_cases(const Tokenizer& tokenizer, const std::string& fixture) {

@@ -110,7 +110,8 @@ TEST(HostileVocabulary, TurnMarkersTypedAsTextAreRepaired) {
   for (const std::int32_t kind : {1, 4}) {
     Budget budget;
     const auto made = Tokenizer::create(
-        gemma_like({{"<start_of_turn>", -1, kind}, {"<end_of_turn>", -2, kind}, {"<end_of_turn>", -2, kind}, {"<", -9}}),
+        gemma_like(
+            {{"<start_of_turn>", -1, kind}, {"<end_of_turn>", -2, kind}, {"<end_of_turn>", -2, kind}, {"<", -9}}),
         budget);
     ASSERT_TRUE(made.ok()) << made.status().message();
     const Tokenizer& tokenizer = **made;
@@ -126,10 +127,17 @@ TEST(HostileVocabulary, TurnMarkersTypedAsTextAreRepaired) {
 
 TEST(HostileVocabulary, DuplicateAndEmptyPieces) {
   Budget budget;
-  const auto made = Tokenizer::create(
-      gemma_like({{"a", -1}, {"a", -1}, {"", -1}, {"", 0, 3}, {"", 0, 4}, {"aa", -2}, {"aa", -1}, {"<x>", 0, 4},
-                  {"<x>", 0, 4}, {"a", 0, 3}}),
-      budget);
+  const auto made = Tokenizer::create(gemma_like({{"a", -1},
+                                                  {"a", -1},
+                                                  {"", -1},
+                                                  {"", 0, 3},
+                                                  {"", 0, 4},
+                                                  {"aa", -2},
+                                                  {"aa", -1},
+                                                  {"<x>", 0, 4},
+                                                  {"<x>", 0, 4},
+                                                  {"a", 0, 3}}),
+                                      budget);
   ASSERT_TRUE(made.ok()) << made.status().message();
   EXPECT_EQ(*(*made)->encode("a"), (Ids{kFirstPiece}));
   EXPECT_EQ(*(*made)->encode("aa"), (Ids{kFirstPiece + 5})) << "the lowest id";

@@ -65,8 +65,15 @@ TEST(SentencePieceBpe, BytesForWhatNoPieceSpells) {
 }
 
 TEST(SentencePieceBpe, UserDefinedPiecesAreCutFirst) {
-  const Made made(gemma_like({{"a", -1}, {"\n", -1000, 4}, {"\n\n", -1000, 4}, {"\n\n\n", -1000, 4}, {"a\n", 0},
-                              {"  ", -1000, 4}, {"   ", -1000, 4}, {"\xE2\x96\x81", -2}, {"<b>", -1000, 4}}));
+  const Made made(gemma_like({{"a", -1},
+                              {"\n", -1000, 4},
+                              {"\n\n", -1000, 4},
+                              {"\n\n\n", -1000, 4},
+                              {"a\n", 0},
+                              {"  ", -1000, 4},
+                              {"   ", -1000, 4},
+                              {"\xE2\x96\x81", -2},
+                              {"<b>", -1000, 4}}));
   constexpr std::int32_t kLine = kFirstPiece + 1, kTwo = kFirstPiece + 5;
   EXPECT_EQ(made.encode("a\na"), (Ids{kFirstPiece, kLine, kFirstPiece})) << "never merged with what is around";
   EXPECT_EQ(made.encode("\n\n\n\n\n"), (Ids{kLine + 2, kLine + 1})) << "longest first";
@@ -93,7 +100,11 @@ TEST(SentencePieceBpe, ControlPiecesOnlyOnRequest) {
 }
 
 TEST(SentencePieceBpe, SpacePrefix) {
-  MetaMap meta = gemma_like({{"a", -1}, {"\xE2\x96\x81", -2}, {"\xE2\x96\x81" "a", -3}});
+  MetaMap meta = gemma_like({{"a", -1},
+                             {"\xE2\x96\x81", -2},
+                             {"\xE2\x96\x81"
+                              "a",
+                              -3}});
   meta.set("tokenizer.ggml.add_space_prefix", true);
   const Made made(meta);
   EXPECT_EQ(made.encode("aa"), (Ids{kFirstPiece + 2, kFirstPiece}));
@@ -147,8 +158,10 @@ TEST(SentencePieceBpe, RandomVocabulariesAgreeWithTheDefinition) {
       if (naive.normal.contains(text) || naive.cut.contains(text)) return;
       const auto id = kFirstPiece + static_cast<std::int32_t>(pieces.size());
       pieces.push_back({text, score, kind});
-      if (kind == 4) naive.cut[text] = id;
-      else naive.normal[text] = {id, score};
+      if (kind == 4)
+        naive.cut[text] = id;
+      else
+        naive.normal[text] = {id, score};
     };
     for (auto i = random() % 4; i > 0; --i) add(text_of(4), 4, -1000);
     for (const std::string& letter : alphabet) {

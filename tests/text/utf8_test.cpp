@@ -63,8 +63,8 @@ TEST(Utf8Stream, OrphanShowsAtTheEndOnly) {
 
 TEST(Utf8Stream, AnyCuttingGivesTheSanitizedText) {
   std::mt19937 random(7);
-  const std::string parts[] = {"a", "\xC3\xA9", "\xE4\xB8\xAD", "\xF0\x9F\x98\x80", "\xC3", "\xF0\x9F", "\x80", "\xFF",
-                               "\xE0\x80", "\xED\xA0\x80"};
+  const std::string parts[] = {"a",        "\xC3\xA9", "\xE4\xB8\xAD", "\xF0\x9F\x98\x80", "\xC3",
+                               "\xF0\x9F", "\x80",     "\xFF",         "\xE0\x80",         "\xED\xA0\x80"};
   for (int round = 0; round < 3000; ++round) {
     std::string bytes;
     for (auto i = random() % 12; i > 0; --i) bytes += parts[random() % std::size(parts)];
@@ -117,10 +117,10 @@ TEST(StopStrings, EmitsAsSoonAsItCan) {
 TEST(StopStrings, Corners) {
   EXPECT_EQ(shown({}, {"a", "b"}), "ab");
   EXPECT_EQ(shown({""}, {"a", "b"}), "ab");
-  EXPECT_EQ(shown({"aab"}, {"aa", "aab", "x"}), "aa");         // the match begins inside what was held
+  EXPECT_EQ(shown({"aab"}, {"aa", "aab", "x"}), "aa");  // the match begins inside what was held
   EXPECT_EQ(shown({"abab"}, {"aba", "cabab"}), "abac");
-  EXPECT_EQ(shown({"bc", "abcd"}, {"xabcd"}), "xa");           // the one that ends first
-  EXPECT_EQ(shown({"c", "abc"}, {"xab", "c"}), "x");           // of those that end together the longest
+  EXPECT_EQ(shown({"bc", "abcd"}, {"xabcd"}), "xa");  // the one that ends first
+  EXPECT_EQ(shown({"c", "abc"}, {"xab", "c"}), "x");  // of those that end together the longest
   EXPECT_EQ(shown({"\xE4\xB8\xAD"}, {"\xE4\xB8\x80"}), "\xE4\xB8\x80");
 }
 

@@ -1,6 +1,7 @@
 // Makes the MetaMap of a tokenizer from a list of pieces, as a file's reader would.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -76,22 +77,26 @@ inline MetaMap gemma_like(const std::vector<TestPiece>& pieces) {
   return meta;
 }
 
-/// GPT-2's character for a byte, in UTF-8.
-inline std::string byte_character(std::uint8_t wanted) {
-  int next = 0x100;
-  for (int byte = 0; byte < 256; ++byte) {
-    const bool printable = (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
-    const int code = printable ? byte : next++;
-    if (byte != wanted) continue;
-    if (code < 0x80) return {static_cast<char>(code)};
-    return {static_cast<char>(0xC0 | code >> 6), static_cast<char>(0x80 | (code & 63))};
-  }
-  return {};
+/// GPT-2's character for each byte, in UTF-8.
+inline const std::array<std::string, 256>& byte_characters() {
+  static const std::array<std::string, 256> characters = [] {
+    std::array<std::string, 256> made;
+    int next = 0x100;
+    for (int byte = 0; byte < 256; ++byte) {
+      const bool printable = (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
+      const int code = printable ? byte : next++;
+      std::string& text = made[static_cast<std::size_t>(byte)];
+      if (code >= 0x80) text += static_cast<char>(0xC0 | code >> 6);
+      text += static_cast<char>(code < 0x80 ? code : 0x80 | (code & 63));
+    }
+    return made;
+  }();
+  return characters;
 }
 
 inline std::string byte_spelling(std::string_view bytes) {
   std::string out;
-  for (const char byte : bytes) out += byte_character(static_cast<std::uint8_t>(byte));
+  for (const char byte : bytes) out += byte_characters()[static_cast<std::uint8_t>(byte)];
   return out;
 }
 
@@ -100,7 +105,7 @@ inline std::string byte_spelling(std::string_view bytes) {
 inline MetaMap gpt2_like(const std::vector<std::pair<std::string, std::string>>& merges, const std::string& pre,
                          const std::vector<TestPiece>& extra = {}) {
   std::vector<TestPiece> pieces;
-  for (int byte = 0; byte < 256; ++byte) pieces.push_back({byte_character(static_cast<std::uint8_t>(byte)), 0, 1});
+  for (const std::string& character : byte_characters()) pieces.push_back({character, 0, 1});
   std::vector<std::string> lines;
   for (const auto& [left, right] : merges) {
     pieces.push_back({byte_spelling(left + right), 0, 1});
