@@ -11,26 +11,104 @@ namespace {
 
 // Gemma 3 files carry no layer pattern, no local base and often no query scale: those are defaults of the family.
 constexpr std::array kFamilies{
-    Family{.architecture = "gemma3",
+    Family{.architecture = "gemma",
+           .model_types = "gemma",
            .activation = GateActivation::gelu_tanh,
            .scaled_embedding = true,
+           .offset_norms = true,
+           .head_dim_required = true},
+    Family{.architecture = "gemma2",
+           .model_types = "gemma2",
+           .activation = GateActivation::gelu_tanh,
+           .scaled_embedding = true,
+           .offset_norms = true,
+           .post_norms = true,
+           .head_dim_required = true,
+           .caps_required = true,
+           .global_every = 2,
+           .attn_softcap = 50,
+           .final_softcap = 30},
+    Family{.architecture = "gemma3",
+           .model_types = "gemma3_text gemma3",
+           .activation = GateActivation::gelu_tanh,
+           .scaled_embedding = true,
+           .offset_norms = true,
            .qk_norm = true,
            .post_norms = true,
            .head_dim_required = true,
            .global_every = 6,
            .rope_base = 1e6,
            .local_rope_base = 1e4},
-    Family{.architecture = "llama", .adjacent_pairs_in_gguf = true},
+    Family{.architecture = "llama", .model_types = "llama mistral", .adjacent_pairs_in_gguf = true},
+    Family{.architecture = "qwen2", .model_types = "qwen2", .qkv_bias = true, .rope_base = 1e6},
+    Family{.architecture = "qwen3", .model_types = "qwen3", .qk_norm = true, .rope_base = 1e6},
 };
 
-// Sources: the models' own configs and reports, as tabulated in the reference implementations.
+constexpr Preset gemma(std::string_view name, std::string_view architecture, std::uint32_t layers, std::uint32_t width,
+                       std::uint32_t heads, std::uint32_t kv_heads, std::uint32_t head_dim, std::uint32_t ffn) {
+  return {.name = name, .architecture = architecture, .layers = layers, .width = width, .heads = heads,
+          .kv_heads = kv_heads, .head_dim = head_dim, .ffn = ffn, .vocab = 256000, .context = 8192};
+}
+
+constexpr Preset gemma2(Preset preset, double query_scale = 0) {
+  preset.window = 4096;
+  preset.query_scale = query_scale;
+  return preset;
+}
+
+constexpr Preset gemma3(Preset preset, std::uint32_t vocab, std::uint32_t context, std::uint32_t window,
+                        double global_rope_factor, double query_scale = 0) {
+  preset.vocab = vocab;
+  preset.context = context;
+  preset.window = window;
+  preset.global_rope_factor = global_rope_factor;
+  preset.query_scale = query_scale;
+  return preset;
+}
+
+constexpr Preset neighbour(std::string_view name, std::string_view architecture, std::uint32_t layers,
+                           std::uint32_t width, std::uint32_t heads, std::uint32_t kv_heads, std::uint32_t head_dim,
+                           std::uint32_t ffn, std::uint32_t vocab, std::uint32_t context, double rope_base,
+                           bool tied_head, double llama3_factor = 0) {
+  return {.name = name, .architecture = architecture, .layers = layers, .width = width, .heads = heads,
+          .kv_heads = kv_heads, .head_dim = head_dim, .ffn = ffn, .vocab = vocab, .context = context,
+          .rope_base = rope_base, .tied_head = tied_head, .llama3_factor = llama3_factor};
+}
+
+// Sources: the models' own config.json files and reports.
+// name, architecture, layers, width, heads, kv heads, head size, ffn | vocabulary, context, window, factor, query scale
 constexpr std::array kPresets{
-    Preset{"gemma3-270m", "gemma3", 18, 640, 4, 1, 256, 2048, 262144, 32768, 512, 0, 1},
-    Preset{"gemma3-1b", "gemma3", 26, 1152, 4, 1, 256, 6912, 262144, 32768, 512, 0, 1},
-    Preset{"gemma3-4b", "gemma3", 34, 2560, 8, 4, 256, 10240, 262208, 131072, 1024, 0, 8},
-    Preset{"gemma3-12b", "gemma3", 48, 3840, 16, 8, 256, 15360, 262208, 131072, 1024, 0, 8},
-    Preset{"gemma3-27b", "gemma3", 62, 5376, 32, 16, 128, 21504, 262208, 131072, 1024, 0.0771516749810, 8},
-    Preset{"smollm2-135m", "llama", 30, 576, 9, 3, 64, 1536, 49152, 8192, 0, 0, 1},
+    gemma("gemma-2b", "gemma", 18, 2048, 8, 1, 256, 16384),
+    gemma("gemma-7b", "gemma", 28, 3072, 16, 16, 256, 24576),
+    gemma2(gemma("gemma2-2b", "gemma2", 26, 2304, 8, 4, 256, 9216)),
+    gemma2(gemma("gemma2-9b", "gemma2", 42, 3584, 16, 8, 256, 14336)),
+    gemma2(gemma("gemma2-27b", "gemma2", 46, 4608, 32, 16, 128, 36864), 1.0 / 12),  // 1 / sqrt(4608 / 32)
+    gemma3(gemma("gemma3-270m", "gemma3", 18, 640, 4, 1, 256, 2048), 262144, 32768, 512, 1),
+    gemma3(gemma("gemma3-1b", "gemma3", 26, 1152, 4, 1, 256, 6912), 262144, 32768, 512, 1),
+    gemma3(gemma("gemma3-4b", "gemma3", 34, 2560, 8, 4, 256, 10240), 262208, 131072, 1024, 8),
+    gemma3(gemma("gemma3-12b", "gemma3", 48, 3840, 16, 8, 256, 15360), 262208, 131072, 1024, 8),
+    gemma3(gemma("gemma3-27b", "gemma3", 62, 5376, 32, 16, 128, 21504), 262208, 131072, 1024, 8,
+           0.07715167498104596),  // 1 / sqrt(168)
+    neighbour("llama2-7b", "llama", 32, 4096, 32, 32, 128, 11008, 32000, 4096, 1e4, false),
+    neighbour("llama3-8b", "llama", 32, 4096, 32, 8, 128, 14336, 128256, 8192, 5e5, false),
+    neighbour("llama3.1-8b", "llama", 32, 4096, 32, 8, 128, 14336, 128256, 131072, 5e5, false, 8),
+    neighbour("llama3.2-1b", "llama", 16, 2048, 32, 8, 64, 8192, 128256, 131072, 5e5, true, 32),
+    neighbour("llama3.2-3b", "llama", 28, 3072, 24, 8, 128, 8192, 128256, 131072, 5e5, true, 32),
+    neighbour("smollm2-135m", "llama", 30, 576, 9, 3, 64, 1536, 49152, 8192, 1e5, true),
+    neighbour("smollm2-360m", "llama", 32, 960, 15, 5, 64, 2560, 49152, 8192, 1e5, true),
+    neighbour("smollm2-1.7b", "llama", 24, 2048, 32, 32, 64, 8192, 49152, 8192, 1.3e5, true),
+    neighbour("mistral-7b", "llama", 32, 4096, 32, 8, 128, 14336, 32768, 32768, 1e6, false),
+    neighbour("qwen2-0.5b", "qwen2", 24, 896, 14, 2, 64, 4864, 151936, 131072, 1e6, true),
+    neighbour("qwen2-1.5b", "qwen2", 28, 1536, 12, 2, 128, 8960, 151936, 131072, 1e6, true),
+    neighbour("qwen2-7b", "qwen2", 28, 3584, 28, 4, 128, 18944, 152064, 131072, 1e6, false),
+    neighbour("qwen2.5-0.5b", "qwen2", 24, 896, 14, 2, 64, 4864, 151936, 32768, 1e6, true),
+    neighbour("qwen2.5-1.5b", "qwen2", 28, 1536, 12, 2, 128, 8960, 151936, 32768, 1e6, true),
+    neighbour("qwen2.5-3b", "qwen2", 36, 2048, 16, 2, 128, 11008, 151936, 32768, 1e6, true),
+    neighbour("qwen2.5-7b", "qwen2", 28, 3584, 28, 4, 128, 18944, 152064, 32768, 1e6, false),
+    neighbour("qwen3-0.6b", "qwen3", 28, 1024, 16, 8, 128, 3072, 151936, 40960, 1e6, true),
+    neighbour("qwen3-1.7b", "qwen3", 28, 2048, 16, 8, 128, 6144, 151936, 40960, 1e6, true),
+    neighbour("qwen3-4b", "qwen3", 36, 2560, 32, 8, 128, 9728, 151936, 40960, 1e6, true),
+    neighbour("qwen3-8b", "qwen3", 36, 4096, 32, 8, 128, 12288, 151936, 40960, 1e6, false),
 };
 
 /// Gemma multiplies embeddings by sqrt(width) as a bfloat16 number, as in training.
@@ -38,6 +116,24 @@ float scaled_embedding(std::uint32_t width) {
   const auto bits = std::bit_cast<std::uint32_t>(std::sqrt(static_cast<float>(width)));
   const std::uint32_t rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000U;
   return std::bit_cast<float>(rounded);
+}
+
+template <typename Item>
+std::string join_names(std::span<const Item> items, std::string_view Item::*name) {
+  std::string text;
+  for (const Item& item : items) text += (text.empty() ? "" : ", ") + std::string(item.*name);
+  return text;
+}
+
+}  // namespace
+
+std::span<const Family> families() { return kFamilies; }
+
+const Family* find_family(std::string_view architecture) {
+  for (const Family& family : kFamilies) {
+    if (family.architecture == architecture) return &family;
+  }
+  return nullptr;
 }
 
 /// Fills what follows from the family alone.
@@ -63,55 +159,6 @@ std::vector<LayerSpec> make_layers(const Family& family, std::uint32_t count, st
   return layers;
 }
 
-template <typename Item>
-std::string join_names(std::span<const Item> items, std::string_view Item::*name) {
-  std::string text;
-  for (const Item& item : items) text += (text.empty() ? "" : ", ") + std::string(item.*name);
-  return text;
-}
-
-/// Reads "<architecture>.<key>" and notes which fields fell back to a default.
-class GgufKeys {
- public:
-  GgufKeys(const MetaMap& meta, std::string architecture, ModelConfig& config)
-      : meta_(meta), architecture_(std::move(architecture)), config_(config) {}
-
-  std::string full(std::string_view key) const { return fmt::format("{}.{}", architecture_, key); }
-
-  /// A count within [1, maximum]; required unless `fallback` is given.
-  Result<std::uint32_t> count(std::string_view key, std::int64_t maximum, std::string_view field = {},
-                              std::optional<std::uint32_t> fallback = std::nullopt) {
-    CARAT_ASSIGN(const std::optional<std::int64_t> value, meta_.integer(full(key)));
-    if (!value) {
-      if (!fallback) return invalid(fmt::format("key '{}' is missing", full(key)));
-      config_.defaulted.emplace_back(field);
-      return *fallback;
-    }
-    if (*value < 1 || *value > maximum) {
-      return invalid(fmt::format("key '{}' is {}, expected 1 to {}", full(key), *value, maximum));
-    }
-    return static_cast<std::uint32_t>(*value);
-  }
-
-  /// A finite number, positive unless `allow_zero`.
-  Result<double> real(std::string_view key, std::string_view field, double fallback, bool allow_zero = false) {
-    CARAT_ASSIGN(const std::optional<double> value, meta_.real(full(key)));
-    if (!value) {
-      config_.defaulted.emplace_back(field);
-      return fallback;
-    }
-    if (!std::isfinite(*value) || *value < 0 || (*value == 0 && !allow_zero)) {
-      return invalid(fmt::format("key '{}' is {}, expected a positive number", full(key), *value));
-    }
-    return *value;
-  }
-
- private:
-  const MetaMap& meta_;
-  const std::string architecture_;
-  ModelConfig& config_;
-};
-
 const Preset* preset_like(const ModelConfig& config, std::uint32_t layer_count) {
   for (const Preset& preset : kPresets) {
     if (preset.architecture == config.architecture && preset.layers == layer_count && preset.width == config.width) {
@@ -121,122 +168,7 @@ const Preset* preset_like(const ModelConfig& config, std::uint32_t layer_count) 
   return nullptr;
 }
 
-Status read_sizes(const Family& family, GgufKeys& keys, ModelConfig& config) {
-  constexpr std::int64_t kMaxWidth = 1 << 20;
-  CARAT_ASSIGN(config.width, keys.count("embedding_length", kMaxWidth));
-  CARAT_ASSIGN(config.ffn, keys.count("feed_forward_length", kMaxWidth));
-  CARAT_ASSIGN(config.heads, keys.count("attention.head_count", 1 << 12));
-  CARAT_ASSIGN(config.kv_heads, keys.count("attention.head_count_kv", 1 << 12, "kv_heads", config.heads));
-  CARAT_ASSIGN(config.context, keys.count("context_length", std::int64_t{1} << 31));
-  if (config.heads % config.kv_heads != 0) {
-    return invalid(fmt::format("'{}' = {} is not a multiple of '{}' = {}", keys.full("attention.head_count"),
-                               config.heads, keys.full("attention.head_count_kv"), config.kv_heads));
-  }
-  const bool derived = !family.head_dim_required && config.width % config.heads == 0;
-  CARAT_ASSIGN(config.head_dim, keys.count("attention.key_length", 1 << 12, "head_dim",
-                                           derived ? std::optional(config.width / config.heads) : std::nullopt));
-  CARAT_ASSIGN(const std::uint32_t value_length, keys.count("attention.value_length", 1 << 12, "value_length",
-                                                            config.head_dim));
-  if (value_length != config.head_dim) {
-    return unsupported(fmt::format("'{}' = {} differs from '{}' = {}; carat needs them equal",
-                                   keys.full("attention.value_length"), value_length,
-                                   keys.full("attention.key_length"), config.head_dim));
-  }
-  if (config.head_dim % 2 != 0) {
-    return invalid(fmt::format("'{}' is {}, expected an even number", keys.full("attention.key_length"),
-                               config.head_dim));
-  }
-  return ok_status();
-}
-
-Status read_rope_and_layers(const Family& family, const MetaMap& meta, GgufKeys& keys, ModelConfig& config) {
-  CARAT_ASSIGN(const std::uint32_t layer_count, keys.count("block_count", 1 << 12));
-  const Preset* preset = preset_like(config, layer_count);
-  const std::optional<std::uint32_t> default_window =
-      preset != nullptr && preset->window > 0 ? std::optional(preset->window) : std::nullopt;
-  std::uint32_t window = 0;
-  if (family.global_every != 0) {
-    CARAT_ASSIGN(window, keys.count("attention.sliding_window", std::int64_t{1} << 31, "window", default_window));
-  }
-  RopeSpec rope;
-  CARAT_ASSIGN(rope.base, keys.real("rope.freq_base", "rope_base", family.rope_base));
-  CARAT_ASSIGN(const std::optional<std::string_view> scaling, meta.string(keys.full("rope.scaling.type")));
-  if (scaling && *scaling != "none" && *scaling != "linear") {
-    return unsupported(fmt::format("key '{}' is '{}'; known: none, linear (llama3 factors come as a tensor)",
-                                   keys.full("rope.scaling.type"), *scaling));
-  }
-  if (scaling && *scaling == "linear") {
-    CARAT_ASSIGN(rope.factor, keys.real("rope.scaling.factor", "rope_factor", 1));
-  } else if (!scaling && preset != nullptr && preset->global_rope_factor != 1) {
-    rope.factor = preset->global_rope_factor;
-    config.defaulted.emplace_back("rope_factor");
-  }
-  if (family.local_rope_base > 0) config.defaulted.emplace_back("local_rope_base");
-  if (family.global_every != 0) config.defaulted.emplace_back("layer_pattern");
-  CARAT_ASSIGN(const std::optional<std::int64_t> rope_width, meta.integer(keys.full("rope.dimension_count")));
-  if (rope_width && *rope_width != config.head_dim) {
-    return unsupported(fmt::format("'{}' = {} differs from the head size {}; partial rotary is not supported",
-                                   keys.full("rope.dimension_count"), *rope_width, config.head_dim));
-  }
-  config.layers = make_layers(family, layer_count, window, rope);
-
-  const double default_scale = preset != nullptr && preset->query_scale > 0 ? preset->query_scale
-                                                                            : 1 / std::sqrt(double{1} * config.head_dim);
-  CARAT_ASSIGN(const double query_scale, keys.real("attention.scale", "query_scale", default_scale));
-  config.query_scale = static_cast<float>(query_scale);
-  return ok_status();
-}
-
-}  // namespace
-
-std::span<const Family> families() { return kFamilies; }
-
-const Family* find_family(std::string_view architecture) {
-  for (const Family& family : kFamilies) {
-    if (family.architecture == architecture) return &family;
-  }
-  return nullptr;
-}
-
-Result<ModelConfig> config_from_gguf(const MetaMap& meta, const TensorDir& tensors) {
-  CARAT_ASSIGN(const std::optional<std::string_view> architecture, meta.string("general.architecture"));
-  if (!architecture) return invalid("key 'general.architecture' is missing");
-  const Family* family = find_family(*architecture);
-  if (family == nullptr) {
-    return unsupported(fmt::format("architecture '{}' is not known; known: {}", *architecture,
-                                   join_names(families(), &Family::architecture)));
-  }
-  ModelConfig config;
-  GgufKeys keys(meta, std::string(*architecture), config);
-  config.architecture = family->architecture;
-  CARAT_TRY(read_sizes(*family, keys, config));
-  CARAT_TRY(read_rope_and_layers(*family, meta, keys, config));
-  apply_family(*family, config);
-  config.norm_offset = 0;  // GGUF files of Gemma hold 1 + w already
-  config.adjacent_pairs = family->adjacent_pairs_in_gguf;
-
-  CARAT_ASSIGN(const double eps, keys.real("attention.layer_norm_rms_epsilon", "norm_eps", 1e-6));
-  config.norm_eps = static_cast<float>(eps);
-  for (const auto& [key, field, name] :
-       {std::tuple("attn_logit_softcapping", &ModelConfig::attn_softcap, "attn_softcap"),
-        std::tuple("final_logit_softcapping", &ModelConfig::final_softcap, "final_softcap")}) {
-    if (family->caps_required && !meta.contains(keys.full(key))) {
-      return invalid(fmt::format("key '{}' is missing; {} is wrong without it", keys.full(key), *architecture));
-    }
-    CARAT_ASSIGN(const double cap, keys.real(key, name, 0, true));
-    config.*field = static_cast<float>(cap);
-  }
-  CARAT_ASSIGN(const TensorEntry* embedding, tensors.require("token_embd.weight"));
-  if (embedding->shape.rows < 1 || embedding->shape.rows > (1 << 24)) {
-    return invalid(fmt::format("tensor 'token_embd.weight' has {} rows, expected 1 to {}", embedding->shape.rows,
-                               1 << 24));
-  }
-  config.vocab = static_cast<std::uint32_t>(embedding->shape.rows);
-  config.tied_head = tensors.find("output.weight") == nullptr;
-  CARAT_ASSIGN(const std::optional<std::string_view> name, meta.string("general.name"));
-  config.name = name ? std::string(*name) : config.architecture;
-  return config;
-}
+std::string known_architectures() { return join_names(families(), &Family::architecture); }
 
 std::span<const Preset> presets() { return kPresets; }
 
@@ -254,9 +186,14 @@ Result<ModelConfig> config_from_preset(std::string_view name) {
     config.ffn = preset.ffn;
     config.vocab = preset.vocab;
     config.context = preset.context;
+    config.tied_head = preset.tied_head;
     apply_family(*family, config);
+    config.attn_softcap = family->attn_softcap;
+    config.final_softcap = family->final_softcap;
     config.layers = make_layers(*family, preset.layers, preset.window,
-                                RopeSpec{.base = family->rope_base, .factor = preset.global_rope_factor});
+                                RopeSpec{.base = preset.rope_base > 0 ? preset.rope_base : family->rope_base,
+                                         .factor = preset.global_rope_factor,
+                                         .llama3 = {.factor = preset.llama3_factor}});
     config.query_scale = static_cast<float>(preset.query_scale > 0 ? preset.query_scale
                                                                    : 1 / std::sqrt(double{1} * preset.head_dim));
     return config;

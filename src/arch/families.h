@@ -17,8 +17,10 @@ namespace carat {
 /// Defaults and rules of one architecture. Values in a file's keys win over the defaults here.
 struct Family {
   std::string_view architecture;  ///< GGUF's general.architecture
+  std::string_view model_types;   ///< config.json's model_type: those that mean this family, separated by spaces
   GateActivation activation = GateActivation::silu;
   bool scaled_embedding = false;   ///< embed_scale = bfloat16(sqrt(width))
+  bool offset_norms = false;       ///< Hugging Face files hold w of (1 + w); GGUF files hold the sum
   bool qk_norm = false;
   bool post_norms = false;
   bool qkv_bias = false;
@@ -28,6 +30,8 @@ struct Family {
   std::uint32_t global_every = 0;  ///< layer i is global iff (i + 1) % global_every == 0; 0: all global
   double rope_base = 10000;        ///< when the file has none
   double local_rope_base = 0;      ///< of local layers; 0: the same base everywhere
+  float attn_softcap = 0;          ///< of presets only: a file must state its own
+  float final_softcap = 0;
 };
 
 std::span<const Family> families();
@@ -41,11 +45,26 @@ Result<ModelConfig> config_from_gguf(const MetaMap& meta, const TensorDir& tenso
 struct Preset {
   std::string_view name;
   std::string_view architecture;
-  std::uint32_t layers, width, heads, kv_heads, head_dim, ffn, vocab, context, window;
-  double query_scale;  ///< 0: 1 / sqrt(head_dim)
-  double global_rope_factor;
+  std::uint32_t layers = 0, width = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0, context = 0;
+  std::uint32_t window = 0;       ///< of local layers, where the family has them
+  double query_scale = 0;         ///< 0: 1 / sqrt(head_dim)
+  double global_rope_factor = 1;
+  double rope_base = 0;           ///< 0: the family's
+  bool tied_head = true;
+  double llama3_factor = 0;       ///< of Llama 3's per-frequency scaling; 0: none
 };
 std::span<const Preset> presets();
+/// The preset of that architecture with these sizes, or nullptr: for values that files leave out.
+const Preset* preset_like(const ModelConfig& config, std::uint32_t layer_count);
+
+/// Fills the fields of `config` that follow from the family alone; config.width is set already.
+void apply_family(const Family& family, ModelConfig& config);
+/// The family's layer pattern over `count` layers.
+std::vector<LayerSpec> make_layers(const Family& family, std::uint32_t count, std::uint32_t window,
+                                   const RopeSpec& global_rope);
+/// "gemma3, llama": for errors.
+std::string known_architectures();
+
 /// The config of a preset; an unknown name is an error that lists the known ones.
 Result<ModelConfig> config_from_preset(std::string_view name);
 
