@@ -200,7 +200,8 @@ Status bench_shape(Bench& bench, DType type, Shape shape, Arena& memory) {
   const auto form = is_float(type) ? ActivationForm::f32 : ActivationForm::q8;
   const std::uint32_t tokens = shape.rows > 100000 ? 64 : 512;
   const Activations x = make_inputs(bench.table, form, tokens, shape.columns, store);
-  const Timing time = measure(bench.repetitions, bench.pool.threads(), [&] { multiply(bench, {layout, memory.data()}, x, out, scratch); });
+  const Timing time = measure(bench.repetitions, bench.pool.threads(),
+                              [&] { multiply(bench, {layout, memory.data()}, x, out, scratch); });
   const double rate = 2.0 * tokens * shape.rows * shape.columns / time.best;
   fmt::print(" | {}: {:5.0f} GOPS", tokens, rate / 1e9);
   if (bench.product_rate > 0) fmt::print(" {:3.0f}%", 100 * rate / bench.product_rate);
@@ -231,9 +232,12 @@ Status run(const std::string& isa, int threads, const std::string& types, bool q
   options.threads = threads;
   CARAT_ASSIGN(auto pool, ThreadPool::create(options));
   Budget budget;
-  CARAT_ASSIGN(Arena memory, Arena::allocate(budget, MemoryCategory::weights, kColdBytes, "weights", HugePages::advise));
+  CARAT_ASSIGN(Arena memory,
+               Arena::allocate(budget, MemoryCategory::weights, kColdBytes, "weights", HugePages::advise));
   // Bytes that are valid quants of any type and half-precision scales that are neither subnormal nor infinite.
-  for (std::uint64_t i = 0; i < memory.bytes(); ++i) memory.data()[i] = static_cast<std::byte>(0x21 + (i * 7 + i / 64) % 20);
+  for (std::uint64_t i = 0; i < memory.bytes(); ++i) {
+    memory.data()[i] = static_cast<std::byte>(0x21 + (i * 7 + i / 64) % 20);
+  }
   Bench bench{*pool, budget, *table, quick ? 3 : 9};
   fmt::print("table {}, {} threads\n", table->name, threads);
   measure_ceilings(bench, memory);

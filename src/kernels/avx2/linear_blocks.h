@@ -24,6 +24,25 @@ constexpr int kCorrectedZero = kSigned<Type> ? 0 : Type::kZero;
 template <typename Type>
 constexpr int kQuadsIn16Bits = kSigned<Type> ? 1 : 32767 / (2 * 127 * Type::kMaxQuant);
 
+/// One row of integer activations and where its outputs for the panel at hand go.
+struct Token {
+  const std::int8_t* high;
+  const std::int8_t* low;
+  const float* scales;
+  const std::int32_t* sums;
+  float* out;
+};
+
+template <bool kTwoPlanes>
+CARAT_INLINE Token token_at(const LinearArgs& args, std::uint64_t t, std::uint32_t panel) {
+  const Activations& x = args.x;
+  return {x.high + t * x.columns,
+          kTwoPlanes ? x.low + t * x.columns : nullptr,
+          x.scales + (kTwoPlanes ? t : t * (x.columns / kStepColumns)),
+          x.sums + t * (x.columns / 16),
+          args.out + t * args.out_stride + std::uint64_t{panel} * kPanelRows};
+}
+
 CARAT_INLINE __m256i broadcast_quad(const std::int8_t* at) {
   int quad;
   __builtin_memcpy(&quad, at, sizeof quad);
@@ -189,8 +208,8 @@ void unpack_panel(const std::byte* panel, std::uint32_t groups, const PanelScrat
         __m256i quads[8];
         source.quads(step, side, quads);
         for (int q = 0; q < 8; ++q) {
-          _mm256_storeu_si256(reinterpret_cast<__m256i*>(out.quads + s * 512 + static_cast<unsigned>(q * 64 + side * 32)),
-                              quads[q]);
+          std::uint8_t* to = out.quads + s * 512 + static_cast<unsigned>(q * 64 + side * 32);
+          _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), quads[q]);
         }
         for (int half = 0; half < Type::kHalves; ++half) {
           const std::uint64_t part = s * Type::kHalves + static_cast<unsigned>(half);

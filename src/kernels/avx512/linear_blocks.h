@@ -31,7 +31,9 @@ CARAT_INLINE __m512i dot_quads(const __m512i* quads, const std::int8_t* high, co
 #pragma GCC unroll 8
   for (int q = 0; q < kQuads; ++q) {
     first[q % 2] = _mm512_dpbusd_epi32(first[q % 2], quads[q], broadcast_quad((kTwoPlanes ? low : high) + 4 * q));
-    if constexpr (kTwoPlanes) second[q % 2] = _mm512_dpbusd_epi32(second[q % 2], quads[q], broadcast_quad(high + 4 * q));
+    if constexpr (kTwoPlanes) {
+      second[q % 2] = _mm512_dpbusd_epi32(second[q % 2], quads[q], broadcast_quad(high + 4 * q));
+    }
   }
   const __m512i low_sum = _mm512_add_epi32(first[0], first[1]);
   if constexpr (!kTwoPlanes) return low_sum;

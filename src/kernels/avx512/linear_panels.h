@@ -18,7 +18,7 @@ struct UnpackedPanels {
   Activations x;
   float* out;  ///< of the first panel's first row; the second's is 16 further
   std::uint64_t out_stride;
-  std::byte* scratch;  ///< panel_scratch_bytes(steps), 64-byte aligned
+  std::byte* scratch;  ///< 18 words a step: what depends on a token and a step only
 };
 
 inline constexpr std::uint32_t kPanelTokens = 6;  ///< tokens held in registers

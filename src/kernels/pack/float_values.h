@@ -10,7 +10,9 @@ namespace carat::pack {
 struct PackedF32 {
   static constexpr DType kType = DType::f32;
   static constexpr int kElementBytes = 4;
-  static std::uint64_t offset(std::uint64_t column, int row) { return (column * kRows + static_cast<unsigned>(row)) * 4; }
+  static std::uint64_t offset(std::uint64_t column, int row) {
+    return (column * kRows + static_cast<unsigned>(row)) * 4;
+  }
   static float value(const std::byte* at) { return load_float(at); }
 };
 
@@ -18,7 +20,9 @@ struct PackedF32 {
 struct PackedF16 {
   static constexpr DType kType = DType::f16;
   static constexpr int kElementBytes = 2;
-  static std::uint64_t offset(std::uint64_t column, int row) { return (column * kRows + static_cast<unsigned>(row)) * 2; }
+  static std::uint64_t offset(std::uint64_t column, int row) {
+    return (column * kRows + static_cast<unsigned>(row)) * 2;
+  }
   static float value(const std::byte* at) { return load_half(at); }
 };
 

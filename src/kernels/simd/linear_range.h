@@ -9,25 +9,6 @@
 namespace carat {
 namespace {
 
-/// One row of integer activations and where its outputs for the panel at hand go.
-struct Token {
-  const std::int8_t* high;
-  const std::int8_t* low;
-  const float* scales;
-  const std::int32_t* sums;
-  float* out;
-};
-
-template <bool kTwoPlanes>
-CARAT_INLINE Token token_at(const LinearArgs& args, std::uint64_t t, std::uint32_t panel) {
-  const Activations& x = args.x;
-  return {x.high + t * x.columns,
-          kTwoPlanes ? x.low + t * x.columns : nullptr,
-          x.scales + (kTwoPlanes ? t : t * (x.columns / kStepColumns)),
-          x.sums + t * (x.columns / 16),
-          args.out + t * args.out_stride + std::uint64_t{panel} * kPanelRows};
-}
-
 /// Panels of a packed block type.
 template <typename Type>
 struct Range {
@@ -58,7 +39,8 @@ struct PanelScratch {
   CARAT_INLINE PanelScratch at(std::byte* scratch, std::uint64_t steps) {
     auto* scales = reinterpret_cast<float*>(scratch + steps * 512);
     float* minima = scales + steps * 32;
-    return {reinterpret_cast<std::uint8_t*>(scratch), scales, minima, reinterpret_cast<std::byte*>(minima + steps * 16)};
+    auto* end = reinterpret_cast<std::byte*>(minima + steps * 16);
+    return {reinterpret_cast<std::uint8_t*>(scratch), scales, minima, end};
   }
 };
 
