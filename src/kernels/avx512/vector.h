@@ -2,16 +2,7 @@
 // Internal linkage only (see kernels/tables.h).
 #pragma once
 
-// GCC 12's own header starts from `__m512 y = y` where a result has no old value, and then warns about it.
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
 #include <immintrin.h>
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
 
 #include <cstdint>
 

@@ -42,7 +42,7 @@ struct TileWork {
   int slot_end;
   float* scores;              ///< [pairs][64], then the weights exp(score - maximum)
   float* corrections;         ///< [pairs] factor that takes earlier sums to the new maximum
-  float* chunk;               ///< keys [d][64] or values [64][columns] as floats, at most kChunk of d or columns
+  float* chunk;               ///< keys [d][64] or values [64][columns], widened; at most kChunk of d or columns
 };
 
 const float* query_of(const AttentionArgs& args, std::uint32_t pair) {
@@ -221,9 +221,8 @@ void weigh_pair(const AttentionArgs& args, int begin, int end, float* scores, fl
   V::F total = V::zero();
 #pragma GCC unroll 8
   for (int v = 0; v < kVectors; ++v) {
-    // Hidden lanes are set to 0 by the mask and not by exp(-inf), which is NaN when every visible score is -inf.
-    V::F weight = exponential(V::sub(score[v], V::set1(maximum)));
-    weight = V::select(V::lanes(begin - v * kLanes, end - v * kLanes), weight, V::zero());
+    // exp(-inf) is exactly 0 for hidden lanes (and NaN when all visible scores are -inf: a fault, which must be seen).
+    const V::F weight = exponential(V::sub(score[v], V::set1(maximum)));
     V::store(scores + v * kLanes, weight);
     total = V::add(total, weight);
   }
