@@ -55,7 +55,7 @@ int smaller(int a, int b) { return a < b ? a : b; }
 int larger(int a, int b) { return a > b ? a : b; }
 
 // One query row reads a tile once, from memory. Values are walked in column blocks, a stride no hardware prefetcher
-  float* chunk;               ///< widened keys [d][64] or values [64][columns]; at most kChunk of d or columns
+// follows: scores fetch the tile's values in address order while they compute, values fetch the next tile's keys.
 template <int Lines>
 void fetch(const std::byte* from) {
 #pragma GCC unroll 8
