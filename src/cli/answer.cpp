@@ -16,18 +16,20 @@ std::string token_text(const Tokenizer* tokenizer, std::int32_t token) {
   return bytes;
 }
 
-nlohmann::ordered_json token_json(const Tokenizer* tokenizer, const TokenEvent& event) {
+}  // namespace
+
+nlohmann::ordered_json token_json(const Tokenizer* tokenizer, const Answer& answer, std::size_t index) {
   auto top = nlohmann::ordered_json::array();
-  for (const TokenLogprob& one : event.top) {
+  for (std::size_t i = index * answer.listed; i < (index + 1) * answer.listed; ++i) {
+    const TokenLogprob& one = answer.top[i];
     top.push_back({{"id", one.token}, {"text", token_text(tokenizer, one.token)}, {"logprob", one.logprob}});
   }
-  return {{"id", event.token},
-          {"text", token_text(tokenizer, event.token)},
-          {"logprob", event.logprob},
+  const std::int32_t id = answer.tokens[index];
+  return {{"id", id},
+          {"text", token_text(tokenizer, id)},
+          {"logprob", answer.logprobs[index]},
           {"top", std::move(top)}};
 }
-
-}  // namespace
 
 double Answer::prefill_rate() const {
   return first_token_seconds > 0 ? static_cast<double>(prompt_tokens) / first_token_seconds : 0;
@@ -60,7 +62,11 @@ Result<Answer> make_answer(Session& session, Engine& engine, AnswerOptions optio
     last = Clock::now();
     if (answer.tokens.empty()) first = last;
     answer.tokens.push_back(event.token);
-    if (details) answer.token_details.push_back(token_json(tokenizer, event));
+    if (details) {
+      answer.logprobs.push_back(event.logprob);
+      answer.listed = event.top.size();
+      answer.top.insert(answer.top.end(), event.top.begin(), event.top.end());
+    }
     std::string bytes;
     std::string characters;
     std::string visible;
@@ -75,6 +81,8 @@ Result<Answer> make_answer(Session& session, Engine& engine, AnswerOptions optio
     answer.reason = reason;
     failure = status;
   };
+  const LoadProgress progress = progress_bar("reading the prompt", options.quiet, ProgressUnit::items);
+  std::uint64_t read = 0;
   CARAT_ASSIGN(const RequestId id, engine.submit(std::move(options.request), std::move(sink)));
   while (!done) {
     if (interrupted_by_user()) {
@@ -83,6 +91,10 @@ Result<Answer> make_answer(Session& session, Engine& engine, AnswerOptions optio
       break;
     }
     engine.step();
+    if (read < answer.prompt_tokens) {
+      read = std::min<std::uint64_t>(read + session.decoder().max_rows(), answer.prompt_tokens);
+      progress(read, answer.prompt_tokens);
+    }
   }
   CARAT_TRY(failure);
   CARAT_TRY(output);

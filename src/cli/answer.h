@@ -17,13 +17,18 @@ struct AnswerOptions {
   Request request;
   std::vector<std::string> stop_strings;
   bool stream = true;  ///< write text to stdout as it is made
+  bool quiet = false;  ///< no progress while a long prompt is read
 };
 
 struct Answer {
   std::string text;
   FinishReason reason = FinishReason::length;
   std::vector<std::int32_t> tokens;
-  nlohmann::ordered_json token_details = nlohmann::ordered_json::array();  ///< filled when log probabilities are asked
+  /// Filled when log probabilities are wanted: of each token, and `listed` likeliest ones of each. Plain numbers, which
+  /// become JSON one token at a time: a long answer as JSON would be megabytes that nobody planned.
+  std::vector<float> logprobs;
+  std::vector<TokenLogprob> top;
+  std::size_t listed = 0;
   std::size_t prompt_tokens = 0;
   double first_token_seconds = 0;
   double decode_seconds = 0;  ///< after the first token
@@ -32,6 +37,9 @@ struct Answer {
   double prefill_rate() const;
   double decode_rate() const;
 };
+
+/// One entry of "tokens" of the machine output.
+nlohmann::ordered_json token_json(const Tokenizer* tokenizer, const Answer& answer, std::size_t index);
 
 /// Runs one request to its end, or until a signal. Fails when the request is refused or its logits are not finite.
 Result<Answer> make_answer(Session& session, Engine& engine, AnswerOptions options);

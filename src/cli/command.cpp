@@ -1,12 +1,15 @@
 #include "cli/command.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
-#include <cstdio>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "base/log.h"
 #include "memory/resident.h"
 #include "os/signals.h"
 #include "os/terminal.h"
@@ -22,6 +25,10 @@ Result<std::optional<DType>> parse_kv_type(const std::string& option, const std:
 }
 
 }  // namespace
+
+void CommonOptions::set_verbosity() const {
+  set_log_level(quiet ? LogLevel::quiet : verbose ? LogLevel::verbose : LogLevel::normal);
+}
 
 Result<SessionOptions> CommonOptions::session() const {
   SessionOptions session;
@@ -48,6 +55,10 @@ void add_model_options(CLI::App& command, CommonOptions& options, bool model_req
   command.add_option("--threads", options.threads, "threads for the kernels (default: the usable cores)")
       ->check(CLI::Range(1, 1024));
   command.add_option("--isa", options.isa, "kernel table: ref, avx2, avx512 (default: the best this CPU runs)");
+  add_verbosity_options(command, options);
+}
+
+void add_verbosity_options(CLI::App& command, CommonOptions& options) {
   auto* quiet = command.add_flag("-q,--quiet", options.quiet, "no notes, no progress");
   command.add_flag("-v,--verbose", options.verbose, "more detail on stderr")->excludes(quiet);
 }
@@ -62,14 +73,29 @@ void add_memory_options(CLI::App& command, CommonOptions& options) {
 }
 
 Status write_stdout(std::string_view text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
-    return io_error("standard output cannot be written");
+  while (!text.empty()) {
+    const ssize_t put = ::write(STDOUT_FILENO, text.data(), text.size());
+    if (put >= 0) {
+      text.remove_prefix(static_cast<std::size_t>(put));
+    } else if (errno == EAGAIN) {
+      // Someone made the terminal non-blocking.
+      pollfd ready{STDOUT_FILENO, POLLOUT, 0};
+      poll(&ready, 1, -1);
+    } else if (errno != EINTR) {
+      return io_error(fmt::format("standard output: cannot write: {}", std::strerror(errno)));
+    } else if (interrupted_by_user()) {
+      return interrupted("");
+    }
   }
   return ok_status();
 }
 
+std::string json_text(const nlohmann::ordered_json& value) {
+  return value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
 Status print_json(const nlohmann::ordered_json& value) {
-  return write_stdout(value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+  return write_stdout(json_text(value) + "\n");
 }
 
 nlohmann::ordered_json memory_json(Session& session) {

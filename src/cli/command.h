@@ -29,6 +29,8 @@ struct CommonOptions {
   bool quiet = false;
   bool verbose = false;
 
+  /// -q and -v as the level of the log.
+  void set_verbosity() const;
   /// The same as options of a session; checks what the parser cannot.
   Result<SessionOptions> session() const;
 };
@@ -39,12 +41,20 @@ CLI::App* add_command(CLI::App& app, Action& action, const char* name, const cha
                       std::shared_ptr<Options> options, Status (*run)(const Options&)) {
   CLI::App* command = app.add_subcommand(name, description);
   command->footer(std::string("Example:\n  ") + example);
-  command->callback([&action, options, run] { action = [options, run] { return run(*options); }; });
+  // So that --config may stand behind the command, too.
+  command->fallthrough();
+  command->callback([&action, options, run] {
+    action = [options, run] {
+      options->common.set_verbosity();
+      return run(*options);
+    };
+  });
   return command;
 }
 
 /// MODEL, and the options every command has (--json, -v, -q, --threads, --isa).
 void add_model_options(CLI::App& command, CommonOptions& options, bool model_required = true);
+void add_verbosity_options(CLI::App& command, CommonOptions& options);
 /// --memory, --ctx, --chunk, --kv-local, --kv-global.
 void add_memory_options(CLI::App& command, CommonOptions& options);
 
@@ -57,9 +67,12 @@ void add_logits(CLI::App& app, Action& action);
 void add_perplexity(CLI::App& app, Action& action);
 void add_doctor(CLI::App& app, Action& action);
 
-/// Writes all of `text` to stdout; a closed or full output is an error.
+/// Writes all of `text` to stdout, unbuffered; a closed or full output is an error, a signal while a reader keeps it
+/// waiting is StatusCode::interrupted.
 Status write_stdout(std::string_view text);
-/// One compact line of JSON on stdout; invalid UTF-8 in strings becomes U+FFFD.
+/// Compact JSON on one line; invalid UTF-8 in strings becomes U+FFFD.
+std::string json_text(const nlohmann::ordered_json& value);
+/// The same on stdout, as a line.
 Status print_json(const nlohmann::ordered_json& value);
 
 /// "memory" of the machine output: budget, planned, peak_rss, swap, categories.

@@ -70,6 +70,7 @@ void add_doctor(CLI::App& app, Action& action) {
                                   "carat doctor", options, run_doctor);
   command->add_flag("--json", options->common.json, "machine output on stdout");
   command->add_option("--isa", options->common.isa, "kernel table to use: ref, avx2, avx512");
+  add_verbosity_options(*command, options->common);
 }
 
 }  // namespace carat::cli

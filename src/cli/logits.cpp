@@ -1,5 +1,6 @@
 // carat logits: raw logits of chosen positions as a .npy file.
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <charconv>
 #include <nlohmann/json.hpp>
@@ -8,6 +9,7 @@
 #include "cli/text_input.h"
 #include "metrics/perplexity.h"
 #include "os/file.h"
+#include "os/signals.h"
 
 namespace carat::cli {
 namespace {
@@ -28,7 +30,7 @@ struct PositionRange {
 /// "A:B", half-open, either side may be empty.
 Result<PositionRange> parse_range(const std::string& text, std::uint32_t count) {
   PositionRange range{0, count};
-  if (text.empty()) return range;
+  if (text.empty() || count == 0) return range;
   const Status bad = invalid(fmt::format("--positions {}: expected BEGIN:END within 0:{}", text, count));
   const std::size_t colon = text.find(':');
   if (colon == std::string::npos) return bad;
@@ -58,13 +60,18 @@ std::string npy_header(std::uint64_t rows, std::uint64_t columns) {
   return header + text;
 }
 
-Result<std::vector<std::int32_t>> wanted_ids(const LogitsOptions& options, const Session& session) {
-  if (!options.ids.empty()) return parse_ids(options.ids);
-  CARAT_ASSIGN(const std::string text, read_input_text(options.file));
+Result<std::vector<std::int32_t>> ids_of_text(const std::string& text, const Session& session) {
   CARAT_ASSIGN(const Tokenizer* tokenizer, need_tokenizer(session));
   CARAT_ASSIGN(std::vector<std::int32_t> ids, tokenizer->encode(text));
   if (tokenizer->add_bos() && tokenizer->bos() >= 0) ids.insert(ids.begin(), tokenizer->bos());
   return ids;
+}
+
+/// Renaming a finished file over a device would replace the device itself.
+Status check_target(const std::string& path) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode)) return ok_status();
+  return invalid(fmt::format("--out {}: exists and is not a regular file; give the path of a file", path));
 }
 
 Status run_logits(const LogitsOptions& options) {
@@ -73,8 +80,21 @@ Status run_logits(const LogitsOptions& options) {
   asked.logits_rows = 16;
   asked.sampler = false;
   asked.exact_for_float_weights = true;
+  // What can be wrong with the texts and files is found before the model is loaded.
+  std::string text;
+  std::vector<std::int32_t> ids;
+  if (options.ids.empty()) {
+    CARAT_ASSIGN(text, read_input_text(options.file, options.common));
+  } else {
+    CARAT_ASSIGN(ids, parse_ids(options.ids));
+    CARAT_TRY(parse_range(options.positions, static_cast<std::uint32_t>(ids.size())).status());
+  }
+  CARAT_TRY(check_target(options.out));
+  CARAT_ASSIGN(AtomicFile out, AtomicFile::create(options.out));
   CARAT_ASSIGN(auto session, Session::open(asked, progress_bar("loading", options.common.quiet)));
-  CARAT_ASSIGN(const std::vector<std::int32_t> ids, wanted_ids(options, *session));
+  if (options.ids.empty()) {
+    CARAT_ASSIGN(ids, ids_of_text(text, *session));
+  }
   if (ids.empty()) return invalid("logits: the text has no tokens");
   CARAT_TRY(check_ids(ids, session->config().vocab));
   if (ids.size() > session->kv().context()) {
@@ -82,10 +102,12 @@ Status run_logits(const LogitsOptions& options) {
                                session->kv().context()));
   }
   CARAT_ASSIGN(const PositionRange range, parse_range(options.positions, static_cast<std::uint32_t>(ids.size())));
-  CARAT_ASSIGN(AtomicFile out, AtomicFile::create(options.out));
   CARAT_TRY(out.write(npy_header(range.end - range.begin, session->config().vocab)));
-  CARAT_TRY(for_each_logits(*session, ids, range.begin, range.end,
-                            [&](std::uint32_t, std::span<const float> row) { return out.write(std::as_bytes(row)); }));
+  CARAT_TRY(for_each_logits(session->decoder(), session->kv(), ids, range.begin, range.end,
+                            [&](std::uint32_t, std::span<const float> row) -> Status {
+                              if (interrupted_by_user()) return interrupted("stopped by a signal");
+                              return out.write(std::as_bytes(row));
+                            }));
   CARAT_TRY(out.commit());
   if (!options.common.json) return ok_status();
   return print_json({{"positions", range.end - range.begin}, {"vocab", session->config().vocab}, {"out", options.out}});

@@ -2,11 +2,13 @@
 #include <fmt/format.h>
 #include <malloc.h>
 
-#include <algorithm>
 #include <cctype>
+#include <csignal>
 
 #include "base/log.h"
 #include "cli/command.h"
+#include "cli/config_file.h"
+#include "cli/usage_error.h"
 #include "os/signals.h"
 
 namespace carat::cli {
@@ -26,9 +28,11 @@ void name_environment_variables(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands({})) name_environment_variables(*command);
 }
 
-std::string first_line(std::string text) {
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  return text;
+/// Help and version go to stdout, which may be closed or full.
+int print_help(const std::string& text) {
+  const Status status = write_stdout(text);
+  if (!status.ok()) log_error(status.message());
+  return exit_code(status.code());
 }
 
 /// glibc gives each thread an arena of its own and keeps freed blocks: slack that nobody planned.
@@ -43,8 +47,9 @@ int run(int argc, char** argv) {
   CLI::App app("carat runs Gemma models inside a memory budget you choose.", "carat");
   app.set_version_flag("--version", "carat " CARAT_VERSION);
   app.set_config("--config", "", "read options from a TOML or INI file");
+  app.config_formatter(std::make_shared<CommandConfig>(app));
   app.require_subcommand(1);
-  app.fallthrough(false);
+  app.footer("`carat COMMAND --help` shows the options of a command, and an example.");
   Action action;
   add_run(app, action);
   add_plan(app, action);
@@ -55,18 +60,26 @@ int run(int argc, char** argv) {
   add_perplexity(app, action);
   add_doctor(app, action);
   name_environment_variables(app);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    log_error(fmt::format("{} (see `carat{} --help`)", first_line(error.what()),
-                          app.get_subcommands().empty() ? "" : " " + app.get_subcommands().front()->get_name()));
+  const SignalGuard signals;
+  // A file size limit then fails a write, as a full disk does, instead of killing the process with the file half made.
+  std::signal(SIGXFSZ, SIG_IGN);
+  if (argc < 2) {
+    fmt::print(stderr, "{}", app.help());
     return exit_code(StatusCode::invalid);
   }
-  const SignalGuard signals;
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    return print_help(app.help());
+  } catch (const CLI::CallForVersion& version) {
+    return print_help(std::string(version.what()) + "\n");
+  } catch (const CLI::ParseError& error) {
+    log_error(printable_line(usage_error(app, error)));
+    return exit_code(StatusCode::invalid);
+  }
   const Status status = action();
   if (!status.ok() && !(status.code() == StatusCode::interrupted && status.message().empty())) {
-    log_error(status.message());
+    log_error(printable_line(status.message()));
   }
   return exit_code(status.code());
 }

@@ -51,7 +51,7 @@ Status run_perplexity(const PerplexityOptions& options) {
   asked.logits_rows = 32;
   asked.sampler = false;
   asked.exact_for_float_weights = true;
-  CARAT_ASSIGN(const std::string text, read_input_text(options.file));
+  CARAT_ASSIGN(const std::string text, read_input_text(options.file, options.common));
   CARAT_ASSIGN(auto session, Session::open(asked, progress_bar("loading", options.common.quiet)));
   CARAT_ASSIGN(const Tokenizer* tokenizer, need_tokenizer(*session));
   CARAT_ASSIGN(const std::vector<std::int32_t> ids, tokenizer->encode(text));
@@ -69,7 +69,7 @@ Status run_perplexity(const PerplexityOptions& options) {
     window.insert(window.end(), ids.begin() + static_cast<long>(windows[w].begin),
                   ids.begin() + static_cast<long>(windows[w].end));
     const auto first = static_cast<std::uint32_t>(window.size() - windows[w].scored);
-    CARAT_ASSIGN(const PerplexitySum part, score_tokens(*session, window, first));
+    CARAT_ASSIGN(const PerplexitySum part, score_tokens(session->decoder(), session->kv(), window, first));
     sum.nll += part.nll;
     sum.tokens += part.tokens;
     if (!progress(w + 1, windows.size())) return interrupted("stopped by a signal");

@@ -2,28 +2,34 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <iostream>
+#include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
+#include <string_view>
+#include <utility>
 
 #include "base/log.h"
 #include "cli/answer.h"
 #include "cli/command.h"
 #include "cli/text_input.h"
 #include "os/signals.h"
+#include "os/terminal.h"
 #include "text/chat_template.h"
 #include "text/prompt_tokens.h"
 
 namespace carat::cli {
 namespace {
 
+/// Bytes of a text whose tokens are among the small allocations of the plan's fixed part.
+constexpr std::size_t kSmallText = 256 << 10;
+
 struct RunOptions {
   CommonOptions common;
   std::optional<std::string> prompt;
   std::string file;
-  bool standard_input = false;
+  std::string input;  ///< "-" reads standard input
   bool chat = false;
   bool special = false;
   bool stats = false;
@@ -38,6 +44,16 @@ struct RunOptions {
   std::optional<std::uint32_t> logprobs;
 };
 
+/// The sampler names its own fields; people typed options.
+std::string in_option_names(const std::string& message) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kNames{{
+      {"temperature", "--temp"}, {"top_p", "--top-p"}, {"min_p", "--min-p"}, {"repetition_penalty", "--repeat-penalty"}}};
+  for (const auto& [field, option] : kNames) {
+    if (message.starts_with(field)) return fmt::format("{}{}", option, message.substr(field.size()));
+  }
+  return message;
+}
+
 Result<SamplingParams> sampling_params(const RunOptions& options) {
   CARAT_ASSIGN(SamplingParams params, preset_params(options.preset.empty() ? "balanced" : options.preset));
   params.temperature = options.temperature.value_or(params.temperature);
@@ -49,6 +65,8 @@ Result<SamplingParams> sampling_params(const RunOptions& options) {
   params.frequency_penalty = options.frequency_penalty.value_or(params.frequency_penalty);
   // Greedy means the model's own first choice: a preset's penalty must not bend it unless it was asked for.
   if (params.temperature == 0 && !options.repeat_penalty) params.repetition_penalty = 1;
+  const Status valid = validate(params, std::numeric_limits<std::uint32_t>::max());
+  if (!valid.ok()) return invalid(in_option_names(valid.message()));
   return params;
 }
 
@@ -63,6 +81,7 @@ Result<AnswerOptions> answer_options(const RunOptions& options, const Session& s
   if (session.tokenizer() != nullptr) answer.request.stop_tokens = session.tokenizer()->eos_ids();
   answer.stop_strings = options.stop;
   answer.stream = !options.common.json;
+  answer.quiet = options.common.quiet;
   return answer;
 }
 
@@ -124,23 +143,42 @@ std::string stats_text(Session& session, const Answer& answer) {
                      session.plan().ask.threads, memory_table(session));
 }
 
+/// The tokens go out one by one, between the parts before and after them.
 Status print_answer_json(Session& session, const Answer& answer) {
-  return print_json({{"text", answer.text},
-                     {"finish_reason", answer.interrupted ? "cancelled" : name(answer.reason)},
-                     {"prompt_tokens", answer.prompt_tokens},
-                     {"completion_tokens", answer.tokens.size()},
-                     {"tokens", answer.token_details},
-                     {"timings",
+  std::string text = json_text({{"text", answer.text},
+                                {"finish_reason", answer.interrupted ? "cancelled" : name(answer.reason)},
+                                {"prompt_tokens", answer.prompt_tokens},
+                                {"completion_tokens", answer.tokens.size()}});
+  text.pop_back();
+  text += ",\"tokens\":[";
+  constexpr std::size_t kBlock = 16384;
+  for (std::size_t i = 0; i < answer.tokens.size(); ++i) {
+    if (i > 0) text += ',';
+    text += json_text(token_json(session.tokenizer(), answer, i));
+    if (text.size() < kBlock) continue;
+    CARAT_TRY(write_stdout(text));
+    text.clear();
+  }
+  text += "],";
+  text += json_text({{"timings",
                       {{"load_s", session.load_seconds()},
                        {"first_token_s", answer.first_token_seconds},
                        {"prefill_tokens_per_s", answer.prefill_rate()},
                        {"decode_tokens_per_s", answer.decode_rate()}}},
-                     {"memory", memory_json(session)}});
+                     {"memory", memory_json(session)}})
+              .substr(1);
+  return write_stdout(text + "\n");
 }
 
 Status run_once(const RunOptions& options, Session& session, Engine& engine, const std::string& text) {
   CARAT_ASSIGN(AnswerOptions asked, answer_options(options, session));
-  CARAT_ASSIGN(asked.request.prompt, prompt_tokens(options, session, text));
+  {
+    // The tokens of a long text may be as large as the text: they need their room in the budget.
+    CARAT_ASSIGN(const Reservation room,
+                 session.budget().try_reserve(MemoryCategory::io, text.size() < kSmallText ? 0 : 2 * text.size(),
+                                              "tokenizing the prompt"));
+    CARAT_ASSIGN(asked.request.prompt, prompt_tokens(options, session, text));
+  }
   if (asked.request.prompt.empty()) return invalid("the prompt is empty and the model takes no BOS token");
   if (options.overflow == "truncate-left") {
     truncate_left(asked.request.prompt, session.kv().context(), session.tokenizer());
@@ -159,47 +197,58 @@ Status run_once(const RunOptions& options, Session& session, Engine& engine, con
 Status run_chat(const RunOptions& options, Session& session, Engine& engine) {
   CARAT_ASSIGN(const ChatTemplate chat, session_template(session));
   std::vector<ChatMessage> messages = opening(options);
-  std::string line;
+  const bool prompting = is_terminal(STDOUT_FILENO);
+  LineReader input(STDIN_FILENO);
   while (true) {
-    CARAT_TRY(write_stdout("> "));
-    if (!std::getline(std::cin, line)) break;
-    if (interrupted_by_user()) return interrupted("");
-    if (line.empty()) continue;
-    messages.push_back({"user", clean_text(line)});
+    if (prompting) CARAT_TRY(write_stdout("> "));
+    CARAT_ASSIGN(const std::optional<std::string> line, input.next());
+    if (!line) break;
+    if (line->empty()) continue;
+    messages.push_back({"user", clean_text(*line)});
     CARAT_ASSIGN(AnswerOptions asked, answer_options(options, session));
     CARAT_ASSIGN(asked.request.prompt, chat_tokens(session, chat, messages));
     auto answer = make_answer(session, engine, std::move(asked));
+    clear_interrupts();
     if (!answer.ok()) {
+      if (answer.status().code() == StatusCode::io) return std::move(answer).status();
       log_error(answer.status().message());
       messages.pop_back();
       continue;
     }
     CARAT_TRY(write_stdout("\n"));
-    if (options.stats) fmt::print(stderr, "{}", stats_text(session, *answer));
+    if (options.stats || answer->interrupted) fmt::print(stderr, "{}", stats_text(session, *answer));
     messages.push_back({"assistant", answer->text});
-    clear_interrupts();
   }
-  return write_stdout("\n");
+  return prompting ? write_stdout("\n") : ok_status();
+}
+
+/// Where the prompt comes from; nothing when people are to be asked for it.
+Result<std::optional<std::string>> prompt_source(const RunOptions& options) {
+  if (!options.input.empty() && options.input != "-") {
+    return invalid(fmt::format("run: unexpected argument '{}'; give the prompt with -p TEXT or -f FILE, or - for "
+                               "standard input", options.input));
+  }
+  const int sources = (options.prompt ? 1 : 0) + (options.file.empty() ? 0 : 1) + (options.input.empty() ? 0 : 1);
+  if (sources > 1) return invalid("run: give one of -p TEXT, -f FILE and -");
+  if (options.prompt) return std::optional(clean_text(*options.prompt));
+  if (sources == 0 && is_terminal(STDIN_FILENO)) {
+    if (options.common.json) return invalid("run: --json needs a prompt: give -p TEXT, -f FILE or -");
+    return std::optional<std::string>();
+  }
+  CARAT_ASSIGN(std::string text, read_input_text(options.file.empty() ? "-" : options.file, options.common));
+  return std::optional(std::move(text));
 }
 
 Status run_run(const RunOptions& options) {
-  const int sources = (options.prompt ? 1 : 0) + (options.file.empty() ? 0 : 1) + (options.standard_input ? 1 : 0);
-  if (sources > 1) return invalid("run: give one of -p TEXT, -f FILE and -");
   if (options.overflow != "refuse" && options.overflow != "truncate-left") {
     return invalid(fmt::format("--overflow {}: expected refuse or truncate-left", options.overflow));
   }
-  const bool interactive = sources == 0 && isatty(STDIN_FILENO) != 0;
-  std::string text;
-  if (options.prompt) {
-    text = clean_text(*options.prompt);
-  } else if (!interactive) {
-    CARAT_ASSIGN(text, read_input_text(options.file.empty() ? "-" : options.file));
-  }
   CARAT_ASSIGN(const SessionOptions asked, options.common.session());
   CARAT_TRY(sampling_params(options).status());
+  CARAT_ASSIGN(const std::optional<std::string> text, prompt_source(options));
   CARAT_ASSIGN(auto session, Session::open(asked, progress_bar("loading", options.common.quiet)));
   CARAT_ASSIGN(Engine engine, Engine::create(*session));
-  return interactive ? run_chat(options, *session, engine) : run_once(options, *session, engine, text);
+  return text ? run_once(options, *session, engine, *text) : run_chat(options, *session, engine);
 }
 
 void add_sampling_options(CLI::App& command, RunOptions& options) {
@@ -212,7 +261,8 @@ void add_sampling_options(CLI::App& command, RunOptions& options) {
   command.add_option("--presence-penalty", options.presence_penalty, "subtracted once from tokens of the answer");
   command.add_option("--frequency-penalty", options.frequency_penalty, "subtracted each time a token was made");
   command.add_option("--seed", options.seed, "seed of the sampler (default: random)");
-  command.add_option("--stop", options.stop, "end the answer before this text; may be given more than once");
+  command.add_option("--stop", options.stop, "end the answer before this text; may be given more than once")
+      ->allow_extra_args(false);
   command.add_option("--logprobs", options.logprobs, "report the K most likely tokens of each step (with --json)")
       ->check(CLI::Range(0U, kListedCandidates));
 }
@@ -225,6 +275,7 @@ void add_run(CLI::App& app, Action& action) {
                                   "carat run gemma3-270m -p \"Once upon a time\" -n 64 --memory 420M", options, run_run);
   add_model_options(*command, options->common);
   add_memory_options(*command, options->common);
+  command->add_option("input", options->input, "- reads the prompt from standard input");
   command->add_option("-p,--prompt", options->prompt, "the prompt");
   command->add_option("-f,--file", options->file, "a file that holds the prompt, - for standard input");
   command->add_option("-n,--tokens", options->max_tokens, "most tokens of the answer (default: to the end)");

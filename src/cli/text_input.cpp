@@ -1,11 +1,17 @@
 #include "cli/text_input.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/log.h"
 #include "os/file.h"
+#include "os/signals.h"
 #include "text/utf8.h"
 
 namespace carat::cli {
@@ -20,9 +26,55 @@ std::string clean_text(const std::string& text) {
   return clean;
 }
 
-Result<std::string> read_input_text(const std::string& path) {
-  CARAT_ASSIGN(const std::string text, read_text(path, kMaxTextBytes));
-  return clean_text(text);
+namespace {
+
+/// The text, its repaired copy and its tokens exist at once: about four times its bytes.
+constexpr std::uint64_t kCopies = 4;
+
+/// Most bytes of text that the budget leaves room for, however small the model.
+Result<std::uint64_t> text_limit(const CommonOptions& options) {
+  if (options.memory.empty()) return kMaxTextBytes;
+  CARAT_ASSIGN(const SessionOptions asked, options.session());
+  CARAT_ASSIGN(const ProcessFacts process, process_facts(asked.memory, asked.threads));
+  return std::min(kMaxTextBytes, process.limit / kCopies);
+}
+
+}  // namespace
+
+Result<std::string> read_input_text(const std::string& path, const CommonOptions& options) {
+  CARAT_ASSIGN(const std::uint64_t limit, text_limit(options));
+  auto text = read_text(path, limit);
+  if (text.ok()) return clean_text(*text);
+  // read_text() reports a text beyond its limit as bad input; here it is the budget that it does not fit.
+  if (text.status().code() == StatusCode::invalid && limit < kMaxTextBytes) {
+    return no_fit(text.status().message() + ", a quarter of --memory; raise --memory or shorten the text");
+  }
+  return std::move(text).status();
+}
+
+Result<std::optional<std::string>> LineReader::next() {
+  while (true) {
+    if (const std::size_t end = buffer_.find('\n', searched_); end != std::string::npos) {
+      std::string line = buffer_.substr(0, end);
+      buffer_.erase(0, end + 1);
+      searched_ = 0;
+      return std::optional(std::move(line));
+    }
+    searched_ = buffer_.size();
+    if (ended_) {
+      if (buffer_.empty()) return std::optional<std::string>();
+      searched_ = 0;
+      return std::optional(std::exchange(buffer_, {}));
+    }
+    if (interrupted_by_user()) return interrupted("");
+    if (buffer_.size() > kMaxTextBytes) return invalid(fmt::format("a line is longer than {} bytes", kMaxTextBytes));
+    char block[16384];
+    const ssize_t got = ::read(descriptor_, block, sizeof block);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return io_error(fmt::format("standard input: cannot read: {}", std::strerror(errno)));
+    if (got == 0) ended_ = true;
+    buffer_.append(block, static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+  }
 }
 
 Result<const Tokenizer*> need_tokenizer(const Session& session) {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
+#include "cli/command.h"
 #include "engine/session.h"
 
 namespace carat::cli {
@@ -13,8 +15,24 @@ namespace carat::cli {
 /// Longest text file a command reads.
 inline constexpr std::uint64_t kMaxTextBytes = std::uint64_t{1} << 30;
 
-/// The text of a file, or of standard input for "-"; what is not UTF-8 is replaced, with a note.
-Result<std::string> read_input_text(const std::string& path);
+/// The text of a file, or of standard input for "-"; what is not UTF-8 is replaced, with a note. A text that would not
+/// leave the model room in the memory budget is StatusCode::no_fit.
+Result<std::string> read_input_text(const std::string& path, const CommonOptions& options);
+
+/// Lines of a descriptor. Unlike std::getline, a signal while it waits ends it.
+class LineReader {
+ public:
+  explicit LineReader(int descriptor) : descriptor_(descriptor) {}
+  /// The next line without its end; nothing at the end of input; StatusCode::interrupted after Ctrl-C.
+  Result<std::optional<std::string>> next();
+
+ private:
+  int descriptor_;
+  std::string buffer_;
+  std::size_t searched_ = 0;  ///< of buffer_, where no line ends
+  bool ended_ = false;
+};
+
 /// `text` with what is not UTF-8 replaced, with a note.
 std::string clean_text(const std::string& text);
 

@@ -1,7 +1,7 @@
 // carat tokenize and detokenize.
 #include <fmt/format.h>
+#include <unistd.h>
 
-#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
@@ -56,13 +56,15 @@ Status run_tokenize(const TokenizeOptions& options) {
   CARAT_ASSIGN(const OpenTokenizer open, open_tokenizer(options.common));
   if (options.text_given) return tokenize_one(*open.tokenizer, options, options.text);
   if (!options.common.json) {
-    CARAT_ASSIGN(const std::string text, read_input_text("-"));
+    CARAT_ASSIGN(const std::string text, read_input_text("-", options.common));
     return tokenize_one(*open.tokenizer, options, text);
   }
-  std::string line;
-  for (std::uint64_t number = 1; std::getline(std::cin, line); ++number) {
-    if (line.empty()) continue;
-    const auto value = nlohmann::json::parse(line, nullptr, false);
+  LineReader input(STDIN_FILENO);
+  for (std::uint64_t number = 1;; ++number) {
+    CARAT_ASSIGN(const std::optional<std::string> line, input.next());
+    if (!line) break;
+    if (line->empty()) continue;
+    const auto value = nlohmann::json::parse(*line, nullptr, false);
     if (!value.is_string()) return invalid(fmt::format("standard input, line {}: expected a JSON string", number));
     CARAT_TRY(tokenize_one(*open.tokenizer, options, value.get<std::string>()));
   }
@@ -86,10 +88,12 @@ Status run_detokenize(const DetokenizeOptions& options) {
     CARAT_ASSIGN(const std::vector<std::int32_t> ids, parse_ids(joined));
     return detokenize_one(*open.tokenizer, options, ids);
   }
-  std::string line;
-  while (std::getline(std::cin, line)) {
-    if (line.empty()) continue;
-    CARAT_ASSIGN(const std::vector<std::int32_t> ids, parse_ids(line));
+  LineReader input(STDIN_FILENO);
+  while (true) {
+    CARAT_ASSIGN(const std::optional<std::string> line, input.next());
+    if (!line) break;
+    if (line->empty()) continue;
+    CARAT_ASSIGN(const std::vector<std::int32_t> ids, parse_ids(*line));
     CARAT_TRY(detokenize_one(*open.tokenizer, options, ids));
   }
   return ok_status();

@@ -25,14 +25,13 @@ class OpenSequence {
 
 /// Runs ids[0, n) through the decoder; `tile(first, count, rows)` sees each computed tile of logits.
 template <typename Tile>
-Status for_each_tile(Session& session, std::span<const std::int32_t> ids, std::uint32_t begin, std::uint32_t end,
-                     Tile tile) {
-  Decoder& decoder = session.decoder();
+Status for_each_tile(Decoder& decoder, KvPool& kv, std::span<const std::int32_t> ids, std::uint32_t begin,
+                     std::uint32_t end, Tile tile) {
   const auto n = static_cast<std::uint32_t>(ids.size());
   CARAT_CHECK(begin <= end && end <= n);
-  CARAT_ASSIGN(const SequenceId sequence, session.kv().open());
-  const OpenSequence closing(session.kv(), sequence);
-  CARAT_TRY(session.kv().reserve(sequence, n));
+  CARAT_ASSIGN(const SequenceId sequence, kv.open());
+  const OpenSequence closing(kv, sequence);
+  CARAT_TRY(kv.reserve(sequence, n));
   std::vector<std::int32_t> positions(n);
   std::iota(positions.begin(), positions.end(), 0);
   std::vector<std::uint32_t> rows;
@@ -48,7 +47,7 @@ Status for_each_tile(Session& session, std::span<const std::int32_t> ids, std::u
     batch.positions = std::span(positions).subspan(from, count);
     batch.seq_begin = seq_begin;
     batch.rows_with_logits = rows;
-    decoder.forward(batch, session.kv(), {&sequence, 1});
+    decoder.forward(batch, kv, {&sequence, 1});
     for (std::uint32_t r = 0; r < rows.size(); r += decoder.max_logits_rows()) {
       const std::uint32_t tile_rows = std::min(decoder.max_logits_rows(), static_cast<std::uint32_t>(rows.size()) - r);
       CARAT_TRY(tile(first + r, tile_rows, decoder.logits(r, tile_rows)));
@@ -59,10 +58,10 @@ Status for_each_tile(Session& session, std::span<const std::int32_t> ids, std::u
 
 }  // namespace
 
-Status for_each_logits(Session& session, std::span<const std::int32_t> ids, std::uint32_t begin, std::uint32_t end,
-                       const LogitsSink& sink) {
-  const std::size_t vocab = session.config().vocab;
-  return for_each_tile(session, ids, begin, end,
+Status for_each_logits(Decoder& decoder, KvPool& kv, std::span<const std::int32_t> ids, std::uint32_t begin,
+                       std::uint32_t end, const LogitsSink& sink) {
+  const std::size_t vocab = decoder.config().vocab;
+  return for_each_tile(decoder, kv, ids, begin, end,
                        [&](std::uint32_t first, std::uint32_t count, std::span<const float> logits) -> Status {
                          for (std::uint32_t r = 0; r < count; ++r) {
                            CARAT_TRY(sink(first + r, logits.subspan(r * vocab, vocab)));
@@ -71,16 +70,17 @@ Status for_each_logits(Session& session, std::span<const std::int32_t> ids, std:
                        });
 }
 
-Result<PerplexitySum> score_tokens(Session& session, std::span<const std::int32_t> ids, std::uint32_t first_scored) {
+Result<PerplexitySum> score_tokens(Decoder& decoder, KvPool& kv, std::span<const std::int32_t> ids,
+                                   std::uint32_t first_scored) {
   PerplexitySum sum;
   const auto n = static_cast<std::uint32_t>(ids.size());
   if (n < 2 || first_scored >= n) return sum;
   const std::uint32_t begin = std::max(first_scored, 1U) - 1;
-  const std::size_t vocab = session.config().vocab;
-  const OpContext& ops = session.decoder().ops();
-  std::vector<double> nll(session.decoder().max_logits_rows());
+  const std::size_t vocab = decoder.config().vocab;
+  const OpContext& ops = decoder.ops();
+  std::vector<double> nll(decoder.max_logits_rows());
   CARAT_TRY(for_each_tile(
-      session, ids, begin, n - 1,
+      decoder, kv, ids, begin, n - 1,
       [&](std::uint32_t first, std::uint32_t count, std::span<const float> logits) -> Status {
         for_rows(ops, count, 4 * vocab, [&](std::uint32_t row_begin, std::uint32_t row_end) {
           for (std::uint32_t r = row_begin; r < row_end; ++r) {

@@ -6,7 +6,8 @@
 #include <span>
 
 #include "base/status.h"
-#include "engine/session.h"
+#include "kv/kv_pool.h"
+#include "model/decoder.h"
 
 namespace carat {
 
@@ -15,8 +16,8 @@ using LogitsSink = std::function<Status(std::uint32_t index, std::span<const flo
 
 /// Runs ids[0, n) as one fresh sequence, in chunks, and hands on the logits after each position in [begin, end).
 /// Logits are computed a tile of rows at a time, so memory does not grow with the number of positions.
-Status for_each_logits(Session& session, std::span<const std::int32_t> ids, std::uint32_t begin, std::uint32_t end,
-                       const LogitsSink& sink);
+Status for_each_logits(Decoder& decoder, KvPool& kv, std::span<const std::int32_t> ids, std::uint32_t begin,
+                       std::uint32_t end, const LogitsSink& sink);
 
 struct PerplexitySum {
   double nll = 0;  ///< sum of negative log probabilities, nats
@@ -24,6 +25,7 @@ struct PerplexitySum {
 };
 
 /// Scores ids[first_scored, n) given everything before each. A NaN logits row is an error that names its position.
-Result<PerplexitySum> score_tokens(Session& session, std::span<const std::int32_t> ids, std::uint32_t first_scored);
+Result<PerplexitySum> score_tokens(Decoder& decoder, KvPool& kv, std::span<const std::int32_t> ids,
+                                   std::uint32_t first_scored);
 
 }  // namespace carat

@@ -88,13 +88,21 @@ AtomicFile::AtomicFile(AtomicFile&& other) noexcept
 AtomicFile::~AtomicFile() {
   if (descriptor_ >= 0) {
     close(descriptor_);
-    unlink(temporary_.c_str());
+    if (!temporary_.empty()) unlink(temporary_.c_str());
   }
 }
 
 Result<AtomicFile> AtomicFile::create(const std::string& path) {
   AtomicFile file;
   file.path_ = path;
+  struct stat status{};
+  if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+    // Renaming over a device would replace it: what is there already is written to as it is.
+    if (S_ISDIR(status.st_mode)) return io_error(fmt::format("{}: is a directory, expected a file", path));
+    file.descriptor_ = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    if (file.descriptor_ < 0) return system_error(path, "open for writing");
+    return file;
+  }
   file.temporary_ = fmt::format("{}.{}.partial", path, getpid());
   file.descriptor_ = ::open(file.temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (file.descriptor_ < 0) return system_error(file.temporary_, "create");
@@ -112,6 +120,10 @@ Status AtomicFile::write(std::span<const std::byte> bytes) {
 }
 
 Status AtomicFile::commit() {
+  if (temporary_.empty()) {
+    close(std::exchange(descriptor_, -1));
+    return ok_status();
+  }
   if (fsync(descriptor_) != 0) return system_error(path_, "write to disk");
   if (rename(temporary_.c_str(), path_.c_str()) != 0) return system_error(path_, "put the finished file in place");
   close(std::exchange(descriptor_, -1));
@@ -127,8 +139,8 @@ Result<std::string> read_text(const std::string& path, std::uint64_t limit) {
   Status status;
   while (true) {
     const ssize_t got = ::read(descriptor, block, sizeof block);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) status = system_error(path, "read");
+    if (got < 0 && errno == EINTR) status = interrupted("");  // Ctrl-C while waiting for input
+    else if (got < 0) status = system_error(path, "read");
     if (got <= 0) break;
     text.append(block, static_cast<std::size_t>(got));
     if (text.size() > limit) {
