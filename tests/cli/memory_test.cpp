@@ -1,0 +1,81 @@
+// The budget holds, and the plan is what is used: on the real models, with the context filled.
+#include "cli/process.h"
+
+namespace carat::test {
+namespace {
+
+/// English enough to tokenize as text does.
+std::string long_text(std::size_t bytes) {
+  const std::vector<std::string> words{"the", "river", "of", "light", "and", "stone", "carried", "old", "songs", "towards",
+                                       "a", "city", "where", "machines", "remember", "every", "winter"};
+  std::string text;
+  std::uint64_t state = 1;
+  while (text.size() < bytes) {
+    state = state * 6364136223846793005U + 1442695040888963407U;
+    text += words[(state >> 33) % words.size()];
+    text += (state >> 60) == 0 ? ".\n" : " ";
+  }
+  return text;
+}
+
+struct Case {
+  const char* model;
+  const char* context;
+};
+
+class Plan : public testing::TestWithParam<Case> {};
+
+TEST_P(Plan, IsWithinThreePercentOfWhatIsUsed) {
+  const std::string model = real_model(GetParam().model);
+  if (model.empty()) GTEST_SKIP() << GetParam().model << " has not been fetched (make models)";
+  const TemporaryFolder folder;
+  write_bytes(folder / "text", long_text(40000));
+  const auto json = parse(carat({"run", model, "-f", folder / "text", "--overflow", "truncate-left", "--ctx",
+                                 GetParam().context, "-n", "1", "--json", "-q"},
+                                {.seconds = 600}));
+  EXPECT_EQ(json["prompt_tokens"].dump(), GetParam().context);
+  const auto planned = json["memory"]["planned"].get<double>();
+  const auto peak = json["memory"]["peak_rss"].get<double>() + json["memory"]["swap"].get<double>();
+  EXPECT_LE(peak, planned);
+  EXPECT_LE(planned - peak, 0.03 * peak + 4 * 1048576.0) << json["memory"];
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Plan,
+                         testing::Values(Case{"gemma3-270m", "512"}, Case{"smollm2-135m-instruct", "512"},
+                                         Case{"smollm2-135m-instruct", "2048"}));
+
+TEST(Budget, HoldsAtTheContextOfTheIssue) {
+  const std::string model = real_model("gemma3-270m");
+  if (model.empty()) GTEST_SKIP() << "gemma3-270m has not been fetched (make models)";
+  const TemporaryFolder folder;
+  write_bytes(folder / "text", long_text(40000));
+  std::uint64_t highest = 0;
+  const Run run = carat({"run", model, "-f", folder / "text", "--overflow", "truncate-left", "--ctx", "4096", "--memory",
+                         "420M", "-n", "1", "--json", "-q"},
+                        {.seconds = 600, .watch = [&](pid_t child, const std::string&, const std::string&) {
+                           std::ifstream status("/proc/" + std::to_string(child) + "/status");
+                           std::uint64_t sum = 0;
+                           for (std::string line; std::getline(status, line);) {
+                             if (!line.starts_with("VmHWM:") && !line.starts_with("VmSwap:")) continue;
+                             sum += std::stoull(line.substr(line.find(':') + 1)) * 1024;
+                           }
+                           highest = std::max(highest, sum);
+                         }});
+  const auto json = parse(run);
+  EXPECT_EQ(json["prompt_tokens"], 4096);
+  EXPECT_EQ(json["memory"]["budget"], 420000000);
+  EXPECT_LE(json["memory"]["peak_rss"].get<std::uint64_t>() + json["memory"]["swap"].get<std::uint64_t>(), 420000000U);
+  EXPECT_GT(highest, 200000000U);
+  EXPECT_LE(highest, 420000000U);
+}
+
+TEST(Budget, TooLittleIsRefusedWithNumbers) {
+  const std::string model = real_model("gemma3-270m");
+  if (model.empty()) GTEST_SKIP() << "gemma3-270m has not been fetched (make models)";
+  const Run run = carat({"run", model, "-p", "hi", "--memory", "40M"});
+  expect_refused(run, 3, "40000000 bytes");
+  EXPECT_NE(run.err.find("give at least"), std::string::npos) << run.err;
+}
+
+}  // namespace
+}  // namespace carat::test

@@ -1,0 +1,204 @@
+// Ctrl-C in each state, with and without a terminal.
+#include <sys/ioctl.h>
+
+#include <thread>
+
+#include "cli/process.h"
+
+namespace carat::test {
+namespace {
+
+const std::vector<std::string> kEndless{"-n", "100000000", "--temp", "0", "--ctx", "1000000"};
+
+std::vector<std::string> endless_run() {
+  std::vector<std::string> arguments{"run", tiny(), "-p", "hi"};
+  arguments.insert(arguments.end(), kEndless.begin(), kEndless.end());
+  return arguments;
+}
+
+TEST(Signals, OneEndsTheAnswerWithItsStatistics) {
+  bool sent = false;
+  const Run run = carat(endless_run(), {.watch = [&](pid_t child, const std::string& out, const std::string&) {
+                          if (!sent && out.size() > 20) sent = kill(child, SIGINT) == 0;
+                        }});
+  EXPECT_TRUE(sent);
+  EXPECT_EQ(run.code, 130) << "signal " << run.signal << run.err;
+  EXPECT_NE(run.err.find("tokens/s"), std::string::npos) << run.err;
+  EXPECT_NE(run.err.find("weights"), std::string::npos) << run.err;
+  EXPECT_TRUE(run.out.ends_with("\n"));
+}
+
+TEST(Signals, MachineOutputIsWholeAfterOne) {
+  bool sent = false;
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<std::string> arguments = endless_run();
+  arguments.push_back("--json");
+  const Run run = carat(arguments, {.watch = [&](pid_t child, const std::string&, const std::string&) {
+                          if (!sent && std::chrono::steady_clock::now() - start > std::chrono::seconds(2)) {
+                            sent = kill(child, SIGINT) == 0;
+                          }
+                        }});
+  EXPECT_EQ(run.code, 130);
+  const auto json = nlohmann::json::parse(run.out, nullptr, false);
+  ASSERT_FALSE(json.is_discarded());
+  EXPECT_EQ(json["finish_reason"], "cancelled");
+  EXPECT_EQ(json["tokens"].size(), json["completion_tokens"]);
+}
+
+TEST(Signals, OneEndsTheLoad) {
+  const std::string model = real_model("gemma3-270m");
+  if (model.empty()) GTEST_SKIP() << "gemma3-270m has not been fetched (make models)";
+  bool sent = false;
+  const auto start = std::chrono::steady_clock::now();
+  const Run run = carat({"run", model, "-p", "hi", "-n", "100000"},
+                        {.watch = [&](pid_t child, const std::string&, const std::string&) {
+                          if (!sent && std::chrono::steady_clock::now() - start > std::chrono::milliseconds(300)) {
+                            sent = kill(child, SIGINT) == 0;
+                          }
+                        }});
+  EXPECT_EQ(run.code, 130) << "signal " << run.signal;
+  EXPECT_EQ(run.out.find("weights"), std::string::npos);
+}
+
+TEST(Signals, TwoLeaveAtOnce) {
+  // Nobody reads its output, so that it hangs in a write; the second signal must end it all the same.
+  const pid_t child = fork();
+  if (child == 0) {
+    int out[2];
+    if (pipe(out) != 0) _exit(1);
+    dup2(out[1], 1);
+    dup2(open("/dev/null", O_RDWR), 2);
+    process_detail::start(endless_run(), {});
+  }
+  int status = 0;
+  for (int i = 0; i < 2; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(700));
+    kill(child, SIGINT);
+  }
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  pid_t ended = 0;
+  while (ended == 0 && std::chrono::steady_clock::now() < end) {
+    ended = waitpid(child, &status, WNOHANG);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  if (ended == 0) kill(child, SIGKILL);
+  ASSERT_EQ(ended, child);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 130);
+}
+
+/// A chat on a terminal of its own; `out` is what the terminal shows.
+class Chat {
+ public:
+  explicit Chat(const std::vector<std::string>& arguments) {
+    master_ = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    grantpt(master_);
+    unlockpt(master_);
+    const std::string name = ptsname(master_);
+    child_ = fork();
+    if (child_ == 0) {
+      setsid();
+      const int terminal = open(name.c_str(), O_RDWR);
+      ioctl(terminal, TIOCSCTTY, 0);
+      for (int i = 0; i < 3; ++i) dup2(terminal, i);
+      process_detail::start(arguments, {});
+    }
+  }
+  ~Chat() {
+    if (child_ > 0) {
+      kill(child_, SIGKILL);
+      waitpid(child_, nullptr, 0);
+    }
+    close(master_);
+  }
+  Chat(const Chat&) = delete;
+  Chat& operator=(const Chat&) = delete;
+
+  void type(const std::string& text) { ASSERT_EQ(write(master_, text.data(), text.size()), std::ssize(text)); }
+  /// Waits until `part` has been shown after what earlier calls waited for.
+  bool shows(const std::string& part) {
+    return wait([&] {
+      const std::size_t at = out.find(part, seen_);
+      if (at == std::string::npos) return false;
+      seen_ = at + part.size();
+      return true;
+    });
+  }
+  bool shows_more_than(std::size_t bytes) {
+    return wait([&] { return out.size() > seen_ + bytes; });
+  }
+  /// The exit code once it has ended; -1 when it does not.
+  int exit_code() {
+    int status = 0;
+    if (!wait([&] { return waitpid(child_, &status, WNOHANG) == child_; })) return -1;
+    child_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -2;
+  }
+  std::string out;
+
+ private:
+  template <typename Condition>
+  bool wait(Condition condition) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (std::chrono::steady_clock::now() < end) {
+      if (condition()) return true;
+      pollfd ready{master_, POLLIN, 0};
+      if (poll(&ready, 1, 20) <= 0) continue;
+      char block[4096];
+      const ssize_t got = read(master_, block, sizeof block);
+      if (got > 0) out.append(block, static_cast<std::size_t>(got));
+      if (got <= 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    return false;
+  }
+
+  int master_ = -1;
+  pid_t child_ = -1;
+  std::size_t seen_ = 0;
+};
+
+class ChatSignals : public testing::Test {
+ protected:
+  ChatSignals() { write_bytes(folder_ / "chat.gguf", tiny_with_template()); }
+  std::vector<std::string> arguments() const {
+    std::vector<std::string> all{"run", folder_ / "chat.gguf"};
+    all.insert(all.end(), kEndless.begin(), kEndless.end());
+    return all;
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(ChatSignals, AtThePromptItLeaves) {
+  Chat chat(arguments());
+  ASSERT_TRUE(chat.shows("> ")) << chat.out;
+  chat.type("\x03");
+  EXPECT_EQ(chat.exit_code(), 130) << chat.out;
+}
+
+TEST_F(ChatSignals, DuringAnAnswerItReturnsToThePrompt) {
+  Chat chat(arguments());
+  ASSERT_TRUE(chat.shows("> ")) << chat.out;
+  chat.type("hello\n");
+  ASSERT_TRUE(chat.shows_more_than(40)) << chat.out;
+  chat.type("\x03");
+  ASSERT_TRUE(chat.shows("tokens/s")) << chat.out;
+  ASSERT_TRUE(chat.shows("\n> ")) << chat.out;
+  chat.type("\x04");  // the end of input
+  EXPECT_EQ(chat.exit_code(), 0) << chat.out;
+}
+
+TEST_F(ChatSignals, WithoutATerminalNoPromptIsShown) {
+  std::vector<std::string> one{"run", folder_ / "chat.gguf", "--chat", "-n", "2", "--temp", "0"};
+  const Run run = carat(one, {.input = "hello"});
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_FALSE(run.out.starts_with("> ")) << run.out;
+}
+
+TEST_F(ChatSignals, ColourOnlyOnATerminalThatWantsIt) {
+  Chat colour({"run", tiny()});  // a base model: an error
+  ASSERT_TRUE(colour.shows("base model")) << colour.out;
+  EXPECT_EQ(colour.exit_code(), 2);
+}
+
+}  // namespace
+}  // namespace carat::test
