@@ -19,6 +19,7 @@ struct Llama3RopeScaling {
   double low_frequency_factor = 1;
   double high_frequency_factor = 4;
   std::uint32_t original_context = 8192;
+  friend bool operator==(const Llama3RopeScaling&, const Llama3RopeScaling&) = default;
 };
 
 /// Rotary embedding of one layer: angle(pos, i) = pos / factor * base^(-2i/head_dim) (/ a per-frequency factor).
@@ -26,9 +27,7 @@ struct RopeSpec {
   double base = 10000;
   double factor = 1;
   Llama3RopeScaling llama3;
-  friend bool operator==(const RopeSpec& a, const RopeSpec& b) {
-    return a.base == b.base && a.factor == b.factor && a.llama3.factor == b.llama3.factor;
-  }
+  friend bool operator==(const RopeSpec&, const RopeSpec&) = default;
 };
 
 struct LayerSpec {

@@ -8,6 +8,14 @@
 #include "sampling/sampler.h"
 
 namespace carat {
+namespace {
+
+bool changes_logits(const SamplingParams& params) {
+  return !params.logit_bias.empty() || params.repetition_penalty != 1 || params.presence_penalty != 0 ||
+         params.frequency_penalty != 0;
+}
+
+}  // namespace
 
 std::string_view name(FinishReason reason) {
   constexpr std::array<std::string_view, 4> kNames{"stop", "length", "cancelled", "error"};
@@ -41,6 +49,10 @@ Result<RequestId> Engine::submit(Request request, RequestSink sink) {
                                request.prompt.size(), context));
   }
   CARAT_TRY(validate(request.sampling, vocab));
+  if (request.wants_logprobs && changes_logits(request.sampling) && unpenalized_.empty()) {
+    CARAT_ASSIGN(unpenalized_, Buffer<float>::allocate(session_->budget(), MemoryCategory::logits, vocab,
+                                                       "logits before penalties"));
+  }
   const RequestId id = next_id_++;
   Running& running = requests_[id];
   running.generator = Generator(request.seed);
@@ -118,6 +130,7 @@ void Engine::run_batch(std::span<const StepItem> items) {
 }
 
 void Engine::take_token(RequestId id, std::span<float> logits) {
+  if (!requests_.contains(id)) return;  // another request's sink cancelled it
   Running& running = requests_.at(id);
   const Request& request = running.request;
   TokenEvent event;
@@ -133,10 +146,11 @@ void Engine::take_token(RequestId id, std::span<float> logits) {
   // Penalties change the row: the chosen token's own probability is taken from the row as it was.
   const std::span<const std::int32_t> all = running.tokens;
   const TokenHistory history{all, all.subspan(request.prompt.size())};
-  const bool plain = request.sampling.logit_bias.empty() && request.sampling.repetition_penalty == 1 &&
-                     request.sampling.presence_penalty == 0 && request.sampling.frequency_penalty == 0;
-  std::vector<float> original;
-  if (request.wants_logprobs && !plain) original.assign(logits.begin(), logits.end());
+  std::span<const float> original = logits;
+  if (request.wants_logprobs && changes_logits(request.sampling)) {
+    std::copy(logits.begin(), logits.end(), unpenalized_.begin());
+    original = unpenalized_.span();
+  }
   const std::uint32_t limit = session_->tokenizer() == nullptr ? session_->config().vocab
                                                                : static_cast<std::uint32_t>(session_->tokenizer()->size());
   auto chosen = sample_token(logits, limit, request.sampling, history, running.generator, scratch_);
@@ -146,13 +160,13 @@ void Engine::take_token(RequestId id, std::span<float> logits) {
     return end(id, FinishReason::stop, ok_status());
   }
   if (request.wants_logprobs) {
-    const float logit = original.empty() ? logits[static_cast<std::size_t>(event.token)]
-                                         : original[static_cast<std::size_t>(event.token)];
-    event.logprob = static_cast<float>(logit - normalizer);
+    event.logprob = static_cast<float>(original[static_cast<std::size_t>(event.token)] - normalizer);
     event.top = std::span(top_).first(listed);
   }
   running.tokens.push_back(event.token);
-  if (running.sink.token && !running.sink.token(event)) return end(id, FinishReason::stop, ok_status());
+  const bool go_on = !running.sink.token || running.sink.token(event);
+  if (!requests_.contains(id)) return;  // the sink cancelled it
+  if (!go_on) return end(id, FinishReason::stop, ok_status());
   const std::size_t made = running.tokens.size() - request.prompt.size();
   // A token beyond the context could be chosen but not read back in.
   if (made >= request.max_tokens || running.tokens.size() > session_->kv().context()) {

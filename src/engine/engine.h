@@ -31,7 +31,7 @@ struct TokenEvent {
   std::span<const TokenLogprob> top;
 };
 
-/// Called on the thread that runs Engine::step().
+/// Called on the thread that runs Engine::step(). A sink may submit and cancel, its own request included.
 struct RequestSink {
   /// Returns false to end the answer here (a stop string, a client that left).
   std::function<bool(const TokenEvent&)> token;
@@ -73,7 +73,7 @@ class Engine {
 
   explicit Engine(Session& session)
       : session_(&session),
-        scheduler_({session.decoder().max_rows(), session.plan().ask.parallel}) {}
+        scheduler_({session.decoder().max_rows(), session.plan().ask.parallel, session.plan().ask.chunk}) {}
   void run_batch(std::span<const StepItem> items);
   void take_token(RequestId id, std::span<float> logits);
   void end(RequestId id, FinishReason reason, const Status& status);
@@ -81,6 +81,7 @@ class Engine {
   Session* session_;
   Scheduler scheduler_;
   SamplerScratch scratch_;
+  Buffer<float> unpenalized_;  ///< [vocab] of the row being sampled; allocated by the first request that needs it
   std::map<RequestId, Running> requests_;
   RequestId next_id_ = 1;
   std::vector<RequestId> started_;

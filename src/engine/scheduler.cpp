@@ -23,6 +23,7 @@ std::span<const StepItem> Scheduler::next(std::vector<RequestId>& started) {
     items_.push_back({entry.request, entry.done, 1, true, true});
     --rows;
   }
+  rows = std::min(rows, limits_.prompt_rows);
   for (const Entry& entry : running_) {
     if (!entry.reading() || rows == 0) continue;
     const std::uint32_t count = std::min(rows, entry.prompt - entry.done);

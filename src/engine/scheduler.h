@@ -15,8 +15,9 @@ namespace carat {
 using RequestId = std::uint64_t;
 
 struct SchedulerLimits {
-  std::uint32_t rows = 512;      ///< of one step
-  std::uint32_t sequences = 1;   ///< running at once
+  std::uint32_t rows = 512;         ///< of one step
+  std::uint32_t sequences = 1;      ///< running at once
+  std::uint32_t prompt_rows = 512;  ///< of one step: what the rings of local layers have room for beyond their window
 };
 
 /// Rows of one request in one step: tokens [first, first + count) of prompt + answer.

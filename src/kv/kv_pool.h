@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "arch/model_config.h"
@@ -33,7 +34,7 @@ class KvPool {
   KvView view(SequenceId sequence, std::uint32_t layer) const;
 
   std::uint32_t context() const { return context_; }
-  std::uint32_t free_pages() const { return static_cast<std::uint32_t>(free_pages_.size()); }
+  std::uint32_t free_pages() const { return free_count_; }
   std::uint32_t pages() const { return pages_; }
   /// Touches all of it, so that the plan is what is resident.
   void prefault();
@@ -51,16 +52,16 @@ class KvPool {
   };
 
   std::uint32_t context_ = 0;
+  KvSizes sizes_;
   std::vector<LayerPlace> layers_;
-  std::uint64_t page_bytes_ = 0;  ///< of all global layers
-  std::uint64_t ring_bytes_ = 0;  ///< of all local layers of one sequence
   std::uint32_t pages_ = 0;
-  std::uint32_t pages_per_sequence_ = 0;
   Arena global_;
   Arena local_;
-  std::vector<std::uint32_t> page_table_;  ///< [parallel][pages_per_sequence]
-  std::vector<std::uint32_t> ring_table_;  ///< 0, 1, 2, …: a ring's tiles lie in order
-  std::vector<std::uint32_t> free_pages_;
+  Buffer<std::uint32_t> tables_;         ///< the three below
+  std::span<std::uint32_t> page_table_;  ///< [parallel][pages_per_sequence]
+  std::span<std::uint32_t> ring_table_;  ///< 0, 1, 2, …: a ring's tiles lie in order
+  std::span<std::uint32_t> free_pages_;  ///< the first free_count_ are free, the last of them is next
+  std::uint32_t free_count_ = 0;
   std::vector<Sequence> sequences_;
 };
 

@@ -37,7 +37,8 @@ Result<Decoder> Decoder::create(const ModelConfig& config, const ModelWeights& w
   Decoder decoder;
   decoder.config_ = &config;
   decoder.weights_ = &weights;
-  decoder.max_rows_ = std::max(ask.chunk, ask.parallel);
+  decoder.max_rows_ = batch_rows(ask);
+  decoder.chunk_ = std::min(ask.chunk, ask.context);
   decoder.logits_rows_ = ask.logits_rows;
   const auto threads = static_cast<std::uint32_t>(pool.threads());
   decoder.workspace_ = make_workspace(config, {.rows = decoder.max_rows_, .logits_rows = ask.logits_rows,
@@ -81,6 +82,10 @@ Result<Decoder> Decoder::create(const ModelConfig& config, const ModelWeights& w
 void Decoder::forward(const Batch& batch, KvPool& kv, std::span<const SequenceId> sequences) {
   const std::uint32_t rows = batch.rows();
   CARAT_CHECK(rows <= max_rows_ && batch.sequences() <= kv_views_.size() && sequences.size() == batch.sequences());
+  for (std::uint32_t s = 0; s < batch.sequences(); ++s) {
+    // More rows of one sequence than the rings have slack for would overwrite keys that its first rows still see.
+    CARAT_CHECK(batch.seq_begin[s + 1] - batch.seq_begin[s] <= chunk_);
+  }
   embed(batch);
   const auto rope_positions = batch.rope_positions.empty() ? batch.positions : batch.rope_positions;
   for (std::size_t kind = 0; kind < rope_frequencies_.size(); ++kind) {

@@ -26,7 +26,8 @@ class Decoder {
   static Result<Decoder> create(const ModelConfig& config, const ModelWeights& weights, const KernelTable& kernels,
                                 ActivationForms forms, const PlanAsk& ask, Budget& budget, ThreadPool& pool);
 
-  /// One forward pass. `sequences[s]` holds the KV of sequence s of the batch, which must have room for its rows.
+  /// One forward pass of at most max_rows() rows, ask.chunk of them of one sequence. `sequences[s]` holds the KV of
+  /// sequence s of the batch, which must have room for its rows.
   /// Afterwards logits() serves the batch's rows_with_logits.
   void forward(const Batch& batch, KvPool& kv, std::span<const SequenceId> sequences);
 
@@ -53,6 +54,7 @@ class Decoder {
   OpContext context_;
   Workspace workspace_;
   std::uint32_t max_rows_ = 0;
+  std::uint32_t chunk_ = 0;  ///< most rows of one sequence
   std::uint32_t logits_rows_ = 0;
   Arena arena_;
   Buffer<float> logits_;

@@ -14,6 +14,7 @@ namespace carat {
 namespace {
 
 constexpr std::uint64_t kStagingBytes = 1 << 20;
+constexpr std::uint64_t kMostStagingBytes = 8 << 20;
 /// File bytes between two looks at the progress callback.
 constexpr std::uint64_t kProgressBytes = 32 << 20;
 
@@ -60,10 +61,11 @@ class Loader {
          std::span<std::byte> staging)
       : config_(config), layout_(layout), files_(files), arena_(arena), staging_(staging) {}
 
-  Status load(const Piece& piece, int worker) const {
+  /// No two running calls share a lane.
+  Status load(const Piece& piece, std::uint64_t lane) const {
     const WeightsLayout::Place& place = layout_.places[piece.place];
     const std::span<std::byte> staging =
-        staging_.subspan(static_cast<std::uint64_t>(worker) * layout_.staging_bytes, layout_.staging_bytes);
+        staging_.subspan(lane * layout_.staging_bytes, layout_.staging_bytes);
     Status status = is_vector(place.tensor.slot.role) ? load_vector(place, staging)
                                                       : load_panels(place, piece, staging);
     return std::move(status).with_context(fmt::format("tensor '{}'", place.tensor.slot.name));
@@ -76,7 +78,13 @@ class Loader {
     const TensorEntry& entry = *place.tensor.entry;
     CARAT_TRY(file(entry).read(entry.offset, staging.first(entry.bytes)));
     CARAT_TRY(check_finite(entry, staging.data(), 1));
-    dequantize_row(entry.type, staging.data(), entry.shape.columns, reinterpret_cast<float*>(arena_ + place.offset));
+    auto* values = reinterpret_cast<float*>(arena_ + place.offset);
+    dequantize_row(entry.type, staging.data(), entry.shape.columns, values);
+    if (place.tensor.slot.role == TensorRole::rope_factors) {
+      for (std::uint64_t i = 0; i < entry.shape.columns; ++i) {
+        if (!(values[i] > 0)) return invalid(fmt::format("factor {} is {}, expected more than 0", i, values[i]));
+      }
+    }
     return ok_status();
   }
 
@@ -131,6 +139,11 @@ class Loader {
   std::byte* const arena_;
   const std::span<std::byte> staging_;
 };
+
+/// Pieces loaded at once.
+std::uint64_t loading_lanes(const WeightsLayout& layout, int threads) {
+  return std::clamp<std::uint64_t>(kMostStagingBytes / layout.staging_bytes, 1, static_cast<std::uint64_t>(threads));
+}
 
 /// Points the fields of `weights` at their places.
 void bind(const WeightsLayout& layout, ModelWeights& weights) {
@@ -197,6 +210,10 @@ Result<WeightsLayout> make_weights_layout(const ModelConfig& config, const Tenso
   return layout;
 }
 
+std::uint64_t loading_bytes(const WeightsLayout& layout, int threads) {
+  return loading_lanes(layout, threads) * layout.staging_bytes;
+}
+
 Result<ModelWeights> load_weights(const ModelConfig& config, const WeightsLayout& layout, std::span<const File> files,
                                   Budget& budget, ThreadPool& pool, const LoadProgress& progress) {
   ModelWeights weights;
@@ -204,7 +221,8 @@ Result<ModelWeights> load_weights(const ModelConfig& config, const WeightsLayout
                Arena::allocate(budget, MemoryCategory::weights, layout.bytes, "weights", HugePages::advise));
   CARAT_ASSIGN(const Arena staging,
                Arena::allocate(budget, MemoryCategory::io,
-                               layout.staging_bytes * static_cast<std::uint64_t>(pool.threads()), "loading buffers"));
+                               loading_bytes(layout, pool.threads()), "loading buffers"));
+  const auto lanes = static_cast<std::int64_t>(loading_lanes(layout, pool.threads()));
   const Loader loader(config, layout, files, weights.arena.data(),
                       {staging.data(), static_cast<std::size_t>(staging.bytes())});
   const std::vector<Piece> pieces = cut_pieces(layout);
@@ -219,9 +237,10 @@ Result<ModelWeights> load_weights(const ModelConfig& config, const WeightsLayout
     std::size_t end = begin;
     std::uint64_t bytes = 0;
     while (end < pieces.size() && bytes < kProgressBytes) bytes += pieces[end++].file_bytes;
-    pool.parallel_for(static_cast<std::int64_t>(end - begin), 1, [&](std::int64_t from, std::int64_t to, int worker) {
-      for (std::int64_t i = from; i < to && !failed; ++i) {
-        Status status = loader.load(pieces[begin + static_cast<std::size_t>(i)], worker);
+    std::atomic<std::size_t> next{begin};
+    pool.parallel_for(lanes, 1, [&](std::int64_t lane, std::int64_t, int) {
+      for (std::size_t i = next++; i < end && !failed; i = next++) {
+        Status status = loader.load(pieces[i], static_cast<std::uint64_t>(lane));
         if (status.ok()) continue;
         const std::lock_guard lock(mutex);
         if (!failed.exchange(true)) failure = std::move(status);

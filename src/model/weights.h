@@ -48,18 +48,22 @@ struct WeightsLayout {
   };
   std::vector<Place> places;
   std::uint64_t bytes = 0;
-  std::uint64_t staging_bytes = 0;  ///< of one loading thread
+  std::uint64_t staging_bytes = 0;  ///< of one lane of loading
 };
 
 /// Fails when a matrix has a type that no kernel of `kernels` reads, naming type and tensor.
 Result<WeightsLayout> make_weights_layout(const ModelConfig& config, const TensorDir& tensors,
                                           const KernelTable& kernels);
 
+/// Bytes of the staging blocks that load_weights takes for a pool of `threads`: at most 8 MiB, unless a single panel
+/// needs more.
+std::uint64_t loading_bytes(const WeightsLayout& layout, int threads);
+
 /// Called now and then while loading with the bytes done and the bytes in all; returning false stops the load.
 using LoadProgress = std::function<bool(std::uint64_t done, std::uint64_t total)>;
 
-/// Reads, checks and packs every tensor, piece by piece through one staging block a thread, so that the peak is the
-/// final size plus the staging. A scale that is NaN or infinite is an error that names the tensor.
+/// Reads, checks and packs every tensor, piece by piece through a few staging blocks, so that the peak is the final
+/// size plus loading_bytes(). A scale that is NaN or infinite is an error that names the tensor.
 Result<ModelWeights> load_weights(const ModelConfig& config, const WeightsLayout& layout, std::span<const File> files,
                                   Budget& budget, ThreadPool& pool, const LoadProgress& progress);
 

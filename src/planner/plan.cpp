@@ -16,30 +16,41 @@ std::uint64_t& at(Categories& categories, MemoryCategory category) {
   return categories[static_cast<std::size_t>(category)];
 }
 
+std::uint64_t saturating_add(std::uint64_t a, std::uint64_t b) {
+  return checked_add(a, b).value_or(Budget::kUnlimited);
+}
+
+std::uint64_t saturating_mul(std::uint64_t a, std::uint64_t b) {
+  return checked_mul(a, b).value_or(Budget::kUnlimited);
+}
+
+/// What an Arena of `bytes` reserves: whole pages of the system. Without it a plan that just fits would not load.
+std::uint64_t arena_bytes(std::uint64_t bytes) {
+  constexpr std::uint64_t kSystemPage = 4096;
+  return bytes > Budget::kUnlimited - kSystemPage ? Budget::kUnlimited : round_up(bytes, kSystemPage);
+}
+
 Categories categories_of(const ModelConfig& config, const PlanFacts& facts, const PlanAsk& ask) {
   Categories c{};
-  at(c, MemoryCategory::weights) = facts.weights;
-  for (const LayerSpec& layer : config.layers) {
-    const bool local = layer.attention == AttentionKind::local;
-    const KvTileLayout tile{local ? ask.kv_local : ask.kv_global, config.kv_heads, config.head_dim};
-    const std::uint64_t tiles = local ? ring_tiles(layer.window, ask) : page_tiles(ask);
-    at(c, local ? MemoryCategory::kv_local : MemoryCategory::kv_global) += ask.parallel * tiles * tile.bytes();
-  }
+  at(c, MemoryCategory::weights) = arena_bytes(facts.weights);
+  const KvSizes kv = make_kv_sizes(config, ask);
+  at(c, MemoryCategory::kv_local) = kv.local_bytes();
+  at(c, MemoryCategory::kv_global) = kv.global_bytes();
   const Workspace workspace =
-      make_workspace(config, {.rows = std::max(ask.chunk, ask.parallel), .logits_rows = ask.logits_rows,
-                              .sequences = ask.parallel, .context = ask.context, .threads = ask.threads});
-  at(c, MemoryCategory::activations) = workspace.bytes;
+      make_workspace(config, {.rows = batch_rows(ask), .logits_rows = ask.logits_rows, .sequences = ask.parallel,
+                              .context = ask.context, .threads = ask.threads});
+  at(c, MemoryCategory::activations) = arena_bytes(workspace.bytes);
   at(c, MemoryCategory::logits) =
-      std::uint64_t{ask.logits_rows} * config.vocab * sizeof(float) + facts.sampler;
+      saturating_add(arena_bytes(std::uint64_t{ask.logits_rows} * config.vocab * sizeof(float)), facts.sampler);
   at(c, MemoryCategory::tokenizer) = facts.tokenizer;
-  at(c, MemoryCategory::io) = facts.io;
+  at(c, MemoryCategory::io) = arena_bytes(facts.io);
   at(c, MemoryCategory::fixed) = facts.fixed;
   return c;
 }
 
 std::uint64_t total_of(const Categories& categories) {
   std::uint64_t total = 0;
-  for (const std::uint64_t bytes : categories) total += bytes;
+  for (const std::uint64_t bytes : categories) total = saturating_add(total, bytes);
   return total;
 }
 
@@ -53,7 +64,7 @@ std::uint32_t largest(std::uint32_t limit, Predicate ok) {
   std::uint32_t low = 0;
   std::uint32_t high = limit;
   while (low < high) {
-    const std::uint32_t middle = low + (high - low + 1) / 2;
+    const std::uint32_t middle = high - (high - low) / 2;  // rounded up, without overflow at the largest limit
     if (ok(middle)) {
       low = middle;
     } else {
@@ -64,6 +75,23 @@ std::uint32_t largest(std::uint32_t limit, Predicate ok) {
 }
 
 constexpr std::uint32_t kMostParallel = 1024;
+
+/// The options that make `ask` of `from`.
+std::string option_text(const PlanAsk& from, const PlanAsk& ask) {
+  std::string text = fmt::format("--ctx {} --parallel {} --chunk {}", ask.context, ask.parallel, ask.chunk);
+  if (ask.kv_local == from.kv_local && ask.kv_global == from.kv_global) return text;
+  return text + fmt::format(" --kv-local {} --kv-global {}", name(ask.kv_local), name(ask.kv_global));
+}
+
+/// One sequence of one page, 16 prompt rows at a time, 16-bit KV: what any smaller setting would still need.
+PlanSuggestion least_of(const ModelConfig& config, const Plan& plan) {
+  PlanAsk ask = plan.ask;
+  ask.context = std::min(ask.context, kTileTokens);
+  ask.parallel = 1;
+  ask.chunk = std::min(ask.chunk, 16U);
+  if (ask.kv_local == DType::f32 || ask.kv_global == DType::f32) ask.kv_local = ask.kv_global = DType::bf16;
+  return {option_text(plan.ask, ask), ask, total_of(categories_of(config, plan.facts, ask))};
+}
 
 void add_suggestions(const ModelConfig& config, Plan& plan) {
   const auto offer = [&](std::string text, const PlanAsk& ask) {
@@ -98,6 +126,11 @@ void add_suggestions(const ModelConfig& config, Plan& plan) {
           ask);
     break;
   }
+  if (!plan.suggestions.empty()) return;
+  // No single change is enough.
+  ask = least_of(config, plan).ask;
+  ask.context = largest_context(config, plan.facts, ask, plan.ask.context);
+  if (ask.context > 0) offer(option_text(plan.ask, ask), ask);
 }
 
 }  // namespace
@@ -107,7 +140,37 @@ std::uint32_t ring_tiles(std::uint32_t window, const PlanAsk& ask) {
   return static_cast<std::uint32_t>(ceil_div<std::uint64_t>(slots, kTileTokens));
 }
 
-std::uint32_t page_tiles(const PlanAsk& ask) { return ceil_div(ask.context, kTileTokens); }
+std::uint32_t page_tiles(const PlanAsk& ask) {
+  return static_cast<std::uint32_t>(ceil_div<std::uint64_t>(ask.context, kTileTokens));
+}
+
+std::uint32_t batch_rows(const PlanAsk& ask) { return std::max(std::min(ask.chunk, ask.context), ask.parallel); }
+
+std::uint64_t KvSizes::local_bytes() const { return arena_bytes(saturating_mul(parallel, ring_bytes)); }
+
+std::uint64_t KvSizes::page_arena_bytes() const { return arena_bytes(saturating_mul(pages(), page_bytes)); }
+
+std::uint64_t KvSizes::global_bytes() const {
+  return saturating_add(page_arena_bytes(), arena_bytes(table_entries() * sizeof(std::uint32_t)));
+}
+
+KvSizes make_kv_sizes(const ModelConfig& config, const PlanAsk& ask) {
+  KvSizes sizes;
+  sizes.parallel = ask.parallel;
+  for (const LayerSpec& layer : config.layers) {
+    const bool local = layer.attention == AttentionKind::local;
+    const KvTileLayout tile{local ? ask.kv_local : ask.kv_global, config.kv_heads, config.head_dim};
+    if (local) {
+      const std::uint32_t tiles = ring_tiles(layer.window, ask);
+      sizes.ring_bytes = saturating_add(sizes.ring_bytes, saturating_mul(tiles, tile.bytes()));
+      sizes.most_ring_tiles = std::max(sizes.most_ring_tiles, tiles);
+    } else {
+      sizes.page_bytes += tile.bytes();
+      sizes.pages_per_sequence = page_tiles(ask);
+    }
+  }
+  return sizes;
+}
 
 std::uint64_t kv_tile_bytes(const ModelConfig& config, AttentionKind kind, DType type) {
   std::uint64_t bytes = 0;
@@ -156,14 +219,17 @@ Plan make_plan(const ModelConfig& config, const PlanFacts& facts, const PlanAsk&
     }
     plan.prefill_tokens_per_s = facts.prefill_tops * 1e12 / (2 * products);
   }
-  if (!plan.fits) add_suggestions(config, plan);
+  if (!plan.fits) {
+    add_suggestions(config, plan);
+    plan.least = least_of(config, plan);
+  }
   return plan;
 }
 
 std::string human_bytes(std::uint64_t bytes) {
   if (bytes == Budget::kUnlimited) return "unlimited";
   const auto value = static_cast<double>(bytes);
-  if (bytes >= 1'000'000'000) return fmt::format("{:.2f} GB", value / 1e9);
+  if (bytes >= 999'950'000) return fmt::format("{:.2f} GB", value / 1e9);
   if (bytes >= 100'000) return fmt::format("{:.1f} MB", value / 1e6);
   return fmt::format("{:.1f} kB", value / 1e3);
 }
@@ -174,8 +240,7 @@ std::string refusal(const Plan& plan) {
       plan.ask.parallel, plan.ask.parallel == 1 ? "sequence" : "sequences", plan.total, plan.facts.budget,
       plan.total - plan.facts.budget);
   if (plan.suggestions.empty()) {
-    return text + fmt::format("; nothing smaller fits: give at least {} bytes",
-                              plan.total - plan[MemoryCategory::kv_global] - plan[MemoryCategory::kv_local]);
+    return text + fmt::format("; nothing near fits, the least is {} bytes for {}", plan.least.total, plan.least.text);
   }
   text += "; would fit:";
   for (const PlanSuggestion& suggestion : plan.suggestions) {

@@ -57,6 +57,7 @@ struct Plan {
   double prefill_tokens_per_s = 0;  ///< expected; an estimate
   double decode_tokens_per_s = 0;
   std::vector<PlanSuggestion> suggestions;  ///< when it does not fit: the nearest settings that do, at most three
+  PlanSuggestion least;                     ///< when it does not fit: the settings that need the fewest bytes
 
   std::uint64_t operator[](MemoryCategory category) const {
     return categories[static_cast<std::size_t>(category)];
@@ -67,6 +68,25 @@ struct Plan {
 std::uint32_t ring_tiles(std::uint32_t window, const PlanAsk& ask);
 /// Tiles (pages) of a global layer for one sequence.
 std::uint32_t page_tiles(const PlanAsk& ask);
+
+/// Most rows of one forward pass: a chunk of prompt rows, or one row of every sequence.
+std::uint32_t batch_rows(const PlanAsk& ask);
+
+/// Sizes of the KV pools, shared by the plan and by KvPool so that the two cannot differ. Products saturate.
+struct KvSizes {
+  std::uint32_t parallel = 0;
+  std::uint64_t ring_bytes = 0;          ///< of all local layers of one sequence
+  std::uint32_t most_ring_tiles = 0;     ///< of the local layer with the longest ring; 0 without local layers
+  std::uint64_t page_bytes = 0;          ///< of one tile of all global layers
+  std::uint32_t pages_per_sequence = 0;  ///< 0 without global layers
+  std::uint64_t pages() const { return std::uint64_t{parallel} * pages_per_sequence; }
+  /// u32 entries: page table [parallel][pages_per_sequence], free list [pages], ring table [most_ring_tiles].
+  std::uint64_t table_entries() const { return 2 * pages() + most_ring_tiles; }
+  std::uint64_t local_bytes() const;       ///< of kv.local; this and the next two are whole pages of the system
+  std::uint64_t page_arena_bytes() const;  ///< of all pages
+  std::uint64_t global_bytes() const;      ///< of kv.global: pages and tables
+};
+KvSizes make_kv_sizes(const ModelConfig& config, const PlanAsk& ask);
 
 /// Bytes of all tiles of one index over the layers of one kind.
 std::uint64_t kv_tile_bytes(const ModelConfig& config, AttentionKind kind, DType type);
