@@ -18,11 +18,6 @@ Result<JinjaValue> bind_method(JinjaMeter& meter, const JinjaValue& self, std::s
   return make_function(meter, std::move(function));
 }
 
-/// `key` must live as long as the template, for the message of the undefined value it may become.
-JinjaValue missing(const JinjaValue& object, std::string_view key) {
-  return JinjaValue::undefined(key, object.type_name());
-}
-
 Result<JinjaValue> loop_attribute(JinjaMeter& meter, const JinjaValue& object, std::string_view name) {
   const JinjaLoop& loop = object.as_loop();
   const auto index = static_cast<std::int64_t>(loop.index);
@@ -34,12 +29,12 @@ Result<JinjaValue> loop_attribute(JinjaMeter& meter, const JinjaValue& object, s
   if (name == "first") return JinjaValue::boolean(index == 0);
   if (name == "last") return JinjaValue::boolean(index + 1 == length);
   if (name == "length") return JinjaValue::integer(length);
-  if (name == "depth") return JinjaValue::integer(loop.nesting);
-  if (name == "depth0") return JinjaValue::integer(loop.nesting - 1);
+  if (name == "depth") return JinjaValue::integer(1);  // of recursion
+  if (name == "depth0") return JinjaValue::integer(0);
   if (name == "previtem") return index > 0 ? loop.items->items[loop.index - 1] : JinjaValue::undefined("previtem");
   if (name == "nextitem") return index + 1 < length ? loop.items->items[loop.index + 1] : JinjaValue::undefined("nextitem");
   if (name == "cycle") return bind_method(meter, object, name);
-  return missing(object, name);
+  return JinjaValue::missing(name, object);
 }
 
 }  // namespace
@@ -47,17 +42,18 @@ Result<JinjaValue> loop_attribute(JinjaMeter& meter, const JinjaValue& object, s
 Result<JinjaValue> get_attribute(JinjaMeter& meter, const JinjaValue& object, std::string_view name) {
   if (object.is_undefined()) return undefined_error(object);
   if (object.is(Kind::loop)) return loop_attribute(meter, object, name);
-  if (has_method(object.kind(), name)) return bind_method(meter, object, name);
+  const bool generator = object.is_list() && object.as_list().kind == JinjaList::Kind::generator;
+  if (has_method(object.kind(), name) && !generator) return bind_method(meter, object, name);
   if (object.is_dict()) {
     CARAT_TRY(meter.step(1 + object.as_dict().entries.size() / 16));
     const JinjaValue* found = object.as_dict().find(name);
-    return found != nullptr ? *found : missing(object, name);
+    return found != nullptr ? *found : JinjaValue::missing(name, object);
   }
   if (object.is(Kind::name_space)) {
-    const JinjaValue* found = object.as_namespace()->find(name);
-    return found != nullptr ? *found : missing(object, name);
+    const JinjaValue* found = object.as_namespace().find(name);
+    return found != nullptr ? *found : JinjaValue::missing(name, object);
   }
-  return missing(object, name);
+  return JinjaValue::missing(name, object);
 }
 
 namespace {
@@ -84,14 +80,14 @@ Result<JinjaValue> get_item(JinjaMeter& meter, const JinjaValue& object, const J
     const std::string_view name = key.as_text().view();
     if (object.is(Kind::loop)) return loop_attribute(meter, object, name);
     if (object.is(Kind::name_space)) {
-      const JinjaValue* found = object.as_namespace()->find(name);
+      const JinjaValue* found = object.as_namespace().find(name);
       if (found != nullptr) return *found;
     }
     if (has_method(object.kind(), name)) return bind_method(meter, object, name);
   }
   const auto index = key.integer_value();
-  if (index && object.is_list() && object.as_list()->kind != JinjaList::Kind::generator) {
-    const auto& items = object.as_list()->items;
+  if (index && object.is_list() && object.as_list().kind != JinjaList::Kind::generator) {
+    const auto& items = object.as_list().items;
     const auto size = static_cast<std::int64_t>(items.size());
     const std::int64_t at = *index < 0 ? *index + size : *index;
     if (at >= 0 && at < size) return items[static_cast<std::size_t>(at)];
@@ -103,7 +99,7 @@ Result<JinjaValue> get_item(JinjaMeter& meter, const JinjaValue& object, const J
       return make_text(meter, object.as_text().slice(begin, end));
     }
   }
-  return JinjaValue::undefined("that item", object.type_name());
+  return JinjaValue::missing("that item", object);
 }
 
 namespace {
@@ -170,10 +166,10 @@ Result<JinjaValue> get_slice(JinjaMeter& meter, const JinjaValue& object, const 
                              const JinjaValue& end, const JinjaValue& step) {
   if (object.is_undefined()) return undefined_error(object);
   if (object.is_text()) return slice_text(meter, object.as_text(), begin, end, step);
-  if (!object.is_list() || object.as_list()->kind == JinjaList::Kind::generator) {
-    return JinjaValue::undefined("that slice", object.type_name());
+  if (!object.is_list() || object.as_list().kind == JinjaList::Kind::generator) {
+    return invalid(fmt::format("a value of type {} cannot be sliced", object.type_name()));
   }
-  const JinjaList& list = *object.as_list();
+  const JinjaList& list = object.as_list();
   CARAT_ASSIGN(const SliceRange range,
                slice_range(static_cast<std::int64_t>(list.items.size()), begin, end, step));
   CARAT_TRY(meter.room_for(list.items.size() * sizeof(JinjaValue)));
@@ -190,10 +186,10 @@ Result<std::shared_ptr<const JinjaList>> iterate(JinjaMeter& meter, const JinjaV
   switch (value.kind()) {
     case Kind::undefined: break;
     case Kind::list: {
-      const JinjaList& list = *value.as_list();
-      if (list.kind != JinjaList::Kind::generator) return value.as_list();
+      const JinjaList& list = value.as_list();
+      if (list.kind != JinjaList::Kind::generator) return value.shared_list();
       const std::size_t consumed = std::exchange(list.consumed, list.items.size());
-      if (consumed == 0) return value.as_list();
+      if (consumed == 0) return value.shared_list();
       items.assign(list.items.begin() + static_cast<std::ptrdiff_t>(consumed), list.items.end());
       break;
     }
@@ -214,7 +210,7 @@ Result<std::shared_ptr<const JinjaList>> iterate(JinjaMeter& meter, const JinjaV
     default: return invalid(fmt::format("cannot loop over a value of type {}", value.type_name()));
   }
   CARAT_ASSIGN(const JinjaValue list, make_list(meter, std::move(items)));
-  return list.as_list();
+  return list.shared_list();
 }
 
 }  // namespace carat

@@ -136,7 +136,7 @@ Result<std::shared_ptr<const JinjaList>> JinjaEvaluator::loop_items(const JinjaS
     if (passes->truthy()) items.push_back(item);
   }
   CARAT_ASSIGN(const JinjaValue list, make_list(meter_, std::move(items)));
-  return list.as_list();
+  return list.shared_list();
 }
 
 Result<JinjaEvaluator::Flow> JinjaEvaluator::run_loop(const JinjaStatement& statement) {
@@ -144,17 +144,15 @@ Result<JinjaEvaluator::Flow> JinjaEvaluator::run_loop(const JinjaStatement& stat
   if (items->items.empty()) return run_inner(statement.otherwise);
   const std::shared_ptr<JinjaScope> outer = scope_;
   Result<Flow> flow = Flow::normal;
-  ++loop_depth_;
   for (std::size_t index = 0; index < items->items.size() && flow.ok() && *flow != Flow::break_loop; ++index) {
     line_ = statement.line;
     scope_ = std::make_shared<JinjaScope>(JinjaScope{outer, {}});
-    JinjaLoop loop{items, index, loop_depth_, {}};
+    JinjaLoop loop{items, index, {}};
     scope_->set("loop", JinjaValue(std::make_shared<const JinjaLoop>(std::move(loop))));
     Status status = meter_.step();
     if (status.ok()) status = assign(statement.targets[0], items->items[index]);
     flow = status.ok() ? run(statement.body) : Result<Flow>(std::move(status));
   }
-  --loop_depth_;
   scope_ = outer;
   if (!flow.ok()) return flow;
   return Flow::normal;
@@ -227,7 +225,7 @@ Status JinjaEvaluator::assign(const JinjaTarget& target, JinjaValue value) {
       return invalid(fmt::format("cannot set '{}.{}': '{}' is not a namespace", target.name, target.attribute,
                                  target.name));
     }
-    JinjaNamespace& space = *holder.as_namespace();
+    JinjaNamespace& space = holder.as_namespace();
     if (JinjaValue* place = space.find(target.attribute)) {
       *place = std::move(value);
     } else {

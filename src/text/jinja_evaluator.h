@@ -94,7 +94,6 @@ class JinjaEvaluator {
   Output* output_ = nullptr;
   bool capturing_ = false;
   JinjaValue filtered_;  ///< the body of the filter block at work
-  int loop_depth_ = 0;
   int line_ = 0;
 };
 

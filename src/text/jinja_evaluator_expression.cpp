@@ -99,7 +99,7 @@ Result<JinjaValue> JinjaEvaluator::evaluate_item(const JinjaExpression& node) {
   CARAT_ASSIGN(JinjaValue value, get_item(meter_, object, key));
   const JinjaExpression& key_node = *node.children[1];
   if (value.is_undefined() && key_node.kind == Kind::literal && key.is_text()) {
-    return JinjaValue::undefined(key_node.literal.as_text().view(), object.type_name());  // names the key in errors
+    return JinjaValue::missing(key_node.literal.as_text().view(), object);  // names the key in errors
   }
   return value;
 }
@@ -238,7 +238,6 @@ Result<JinjaValue> JinjaEvaluator::call_macro(const JinjaMacro& macro, const Jin
     for (const auto& argument : arguments.named) given[index] = given[index] || argument.first == names[index];
   }
   const std::shared_ptr<JinjaScope> outer = scope_;
-  const int outer_loop_depth = std::exchange(loop_depth_, 0);
   scope_ = std::make_shared<JinjaScope>(JinjaScope{macro.closure, {}});
   Capture capture(*this);
   Result<Flow> flow = Flow::normal;
@@ -258,7 +257,6 @@ Result<JinjaValue> JinjaEvaluator::call_macro(const JinjaMacro& macro, const Jin
   }
   if (flow.ok()) flow = run(definition.body);
   scope_ = outer;
-  loop_depth_ = outer_loop_depth;
   if (!flow.ok()) return std::move(flow).status();
   return capture.take();
 }

@@ -89,6 +89,7 @@ Result<JinjaValue> replace_filter(JinjaMeter& meter, const JinjaValue& value, co
 }
 
 Result<JinjaValue> indent_filter(JinjaMeter& meter, const JinjaValue& value, const Arguments& arguments) {
+  if (!value.is_text()) return invalid(fmt::format("indent needs a string, not {}", value.type_name()));
   CARAT_ASSIGN(JinjaText text, text_of(meter, value));
   JinjaText indention;
   if (arguments[0].is_text()) {
@@ -163,6 +164,7 @@ Result<JinjaValue> int_filter(JinjaMeter&, const JinjaValue& value, const Argume
   const JinjaValue fallback = arguments[0].is_undefined() ? JinjaValue::integer(0) : arguments[0];
   CARAT_ASSIGN(const std::int64_t base, integer_argument("int", arguments[1], 10));
   if (base < 2 || base > 36) return invalid("int: the base must be 2 to 36");
+  if (value.is_undefined()) return undefined_error(value);
   if (const auto integer = value.integer_value()) return JinjaValue::integer(*integer);
   if (value.is(Kind::floating)) return std::isfinite(value.as_floating()) ? float_to_integer(value.as_floating()) : fallback;
   if (!value.is_text()) return fallback;
@@ -175,6 +177,7 @@ Result<JinjaValue> int_filter(JinjaMeter&, const JinjaValue& value, const Argume
 
 Result<JinjaValue> float_filter(JinjaMeter&, const JinjaValue& value, const Arguments& arguments) {
   const JinjaValue fallback = arguments[0].is_undefined() ? JinjaValue::floating(0) : arguments[0];
+  if (value.is_undefined()) return undefined_error(value);
   if (const auto number = value.number_value()) return JinjaValue::floating(*number);
   if (!value.is_text()) return fallback;
   const auto number = parse_float(value.as_text().view());
@@ -230,9 +233,9 @@ Result<JinjaValue> tojson_filter(JinjaMeter& meter, const JinjaValue& value, con
   }
   if (style.indent) style.item_separator = ",";
   if (style.indent && style.indent->size() > 64) return invalid("tojson: the indent must be at most 64 bytes");
-  if (arguments[2].is_list() && arguments[2].as_list()->items.size() == 2) {
-    CARAT_ASSIGN(const JinjaText item, to_text(meter, arguments[2].as_list()->items[0]));
-    CARAT_ASSIGN(const JinjaText key, to_text(meter, arguments[2].as_list()->items[1]));
+  if (arguments[2].is_list() && arguments[2].as_list().items.size() == 2) {
+    CARAT_ASSIGN(const JinjaText item, to_text(meter, arguments[2].as_list().items[0]));
+    CARAT_ASSIGN(const JinjaText key, to_text(meter, arguments[2].as_list().items[1]));
     if (item.size() > 64 || key.size() > 64) return invalid("tojson: separators must be at most 64 bytes");
     style.item_separator = std::string(item.view());
     style.key_separator = std::string(key.view());
@@ -276,8 +279,8 @@ Result<std::int64_t> length_of(JinjaMeter& meter, const JinjaValue& value) {
     case Kind::dict: return static_cast<std::int64_t>(value.as_dict().entries.size());
     case Kind::loop: return static_cast<std::int64_t>(value.as_loop().items->items.size());
     case Kind::list:
-      if (value.as_list()->kind != JinjaList::Kind::generator) {
-        return static_cast<std::int64_t>(value.as_list()->items.size());
+      if (value.as_list().kind != JinjaList::Kind::generator) {
+        return static_cast<std::int64_t>(value.as_list().items.size());
       }
       return invalid("a generator has no length: put |list before |length");
     default: return invalid(fmt::format("a value of type {} has no length", value.type_name()));

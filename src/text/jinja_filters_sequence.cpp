@@ -46,6 +46,24 @@ Result<JinjaValue> sort_key(JinjaMeter& meter, const JinjaValue& item, const Jin
   return apply_filter(meter, "lower", key, {});
 }
 
+/// The key of sort: a list, one entry for each attribute of "a,b", so that equal keys (undefined ones too) need no order.
+Result<JinjaValue> sort_keys(JinjaMeter& meter, const JinjaValue& item, const JinjaValue& attributes,
+                             bool case_sensitive) {
+  Items keys;
+  std::string_view rest = attributes.is_text() ? attributes.as_text().view() : std::string_view();
+  while (true) {
+    const std::size_t comma = rest.find(',');
+    JinjaValue attribute = attributes;
+    if (comma != std::string_view::npos || !keys.empty()) {
+      CARAT_ASSIGN(attribute, make_text(meter, rest.substr(0, comma), JinjaOrigin::data));
+    }
+    CARAT_ASSIGN(JinjaValue key, sort_key(meter, item, attribute, case_sensitive));
+    keys.push_back(std::move(key));
+    if (comma == std::string_view::npos) return make_list(meter, std::move(keys));
+    rest.remove_prefix(comma + 1);
+  }
+}
+
 struct Keyed {
   JinjaValue key;
   JinjaValue item;
@@ -73,7 +91,7 @@ Result<JinjaValue> sort_filter(JinjaMeter& meter, const JinjaValue& value, const
   CARAT_ASSIGN(const auto list, iterate(meter, value));
   std::vector<Keyed> keyed;
   for (const JinjaValue& item : list->items) {
-    CARAT_ASSIGN(JinjaValue key, sort_key(meter, item, bound[2], bound[1].truthy()));
+    CARAT_ASSIGN(JinjaValue key, sort_keys(meter, item, bound[2], bound[1].truthy()));
     keyed.push_back({std::move(key), item});
   }
   CARAT_ASSIGN(Items items, sorted_items(meter, std::move(keyed), bound[0].truthy()));
@@ -163,6 +181,11 @@ Result<JinjaValue> join_filter(JinjaMeter& meter, const JinjaValue& value, const
   return join_texts(meter, separator, items);
 }
 
+/// What map and select read: whatever is false counts as empty, also 0 and none, as in Jinja.
+Result<std::shared_ptr<const JinjaList>> iterate_if_true(JinjaMeter& meter, const JinjaValue& value) {
+  return iterate(meter, value.truthy() ? value : JinjaValue());
+}
+
 /// Arguments from the second (or third) on, which select and map hand to the test or filter they name.
 JinjaArguments rest_of(const JinjaArguments& arguments, std::size_t from) {
   JinjaArguments rest;
@@ -188,7 +211,7 @@ Result<JinjaValue> map_filter(JinjaMeter& meter, const JinjaValue& value, const 
     rest = rest_of(arguments, 1);
     rest.named = arguments.named;
   }
-  CARAT_ASSIGN(const auto list, iterate(meter, value));
+  CARAT_ASSIGN(const auto list, iterate_if_true(meter, value));
   Items items;
   for (const JinjaValue& item : list->items) {
     JinjaValue mapped;
@@ -216,7 +239,7 @@ Result<JinjaValue> select_filter(JinjaMeter& meter, std::string_view name, const
     test = arguments.positional[place].as_text().view();
   }
   const JinjaArguments rest = rest_of(arguments, place + 1);
-  CARAT_ASSIGN(const auto list, iterate(meter, value));
+  CARAT_ASSIGN(const auto list, iterate_if_true(meter, value));
   Items items;
   for (const JinjaValue& item : list->items) {
     JinjaValue tested = item;
@@ -235,8 +258,8 @@ Result<JinjaValue> select_filter(JinjaMeter& meter, std::string_view name, const
 
 Result<JinjaValue> first_filter(JinjaMeter& meter, const JinjaValue& value) {
   if (value.is_text() && !value.as_text().empty()) return get_item(meter, value, JinjaValue::integer(0));
-  if (value.is_list() && value.as_list()->kind == JinjaList::Kind::generator) {
-    const JinjaList& list = *value.as_list();
+  if (value.is_list() && value.as_list().kind == JinjaList::Kind::generator) {
+    const JinjaList& list = value.as_list();
     return list.consumed < list.items.size() ? list.items[list.consumed++] : JinjaValue::undefined();
   }
   CARAT_ASSIGN(const auto list, iterate(meter, value));
@@ -245,7 +268,7 @@ Result<JinjaValue> first_filter(JinjaMeter& meter, const JinjaValue& value) {
 
 Result<JinjaValue> last_filter(JinjaMeter& meter, const JinjaValue& value) {
   if (value.is_text() && !value.as_text().empty()) return get_item(meter, value, JinjaValue::integer(-1));
-  if (value.is_list() && value.as_list()->kind == JinjaList::Kind::generator) {
+  if (value.is_list() && value.as_list().kind == JinjaList::Kind::generator) {
     return invalid("last: a generator cannot be read backwards: put |list before |last");
   }
   CARAT_ASSIGN(const auto list, iterate(meter, value));
@@ -271,7 +294,7 @@ Result<JinjaValue> items_filter(JinjaMeter& meter, const JinjaValue& value) {
   if (value.is_undefined()) return make_list(meter, {}, JinjaList::Kind::generator);
   if (!value.is_dict()) return invalid(fmt::format("items needs a dict, not {}", value.type_name()));
   CARAT_ASSIGN(const JinjaValue view, call_method(meter, value, "items", {}));
-  return make_list(meter, view.as_list()->items, JinjaList::Kind::generator);
+  return make_list(meter, view.as_list().items, JinjaList::Kind::generator);
 }
 
 }  // namespace

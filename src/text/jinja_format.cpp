@@ -130,7 +130,7 @@ Status append_repr(JinjaMeter& meter, std::string& out, const JinjaValue& value)
       CARAT_TRY(meter.step_bytes(value.as_text().size()));
       append_quoted(out, value.as_text().view());
       break;
-    case Kind::list: return append_list(meter, out, *value.as_list());
+    case Kind::list: return append_list(meter, out, value.as_list());
     case Kind::dict: return append_dict(meter, out, value.as_dict());
     case Kind::function: out += fmt::format("<function {}>", value.as_function().name); break;
     case Kind::loop:
@@ -227,15 +227,15 @@ class JsonWriter {
         append_json_string(out_, value.as_text().view(), style_.ensure_ascii);
         return ok_status();
       case Kind::list:
-        if (value.as_list()->kind == JinjaList::Kind::list || value.as_list()->kind == JinjaList::Kind::tuple) {
-          return write_list(*value.as_list());
+        if (value.as_list().kind == JinjaList::Kind::list || value.as_list().kind == JinjaList::Kind::tuple) {
+          return write_list(value.as_list());
         }
         break;
       case Kind::dict: return write_dict(value.as_dict());
       default: break;
     }
-    if (value.is_undefined() && !value.as_undefined().name.empty()) {
-      return invalid(fmt::format("tojson: '{}' is undefined", value.as_undefined().name));
+    if (value.is_undefined() && !value.undefined_name().empty()) {
+      return invalid(fmt::format("tojson: '{}' is undefined", value.undefined_name()));
     }
     return invalid(fmt::format("tojson: a value of type {} has no JSON form", value.type_name()));
   }

@@ -69,8 +69,8 @@ Result<JinjaValue> affix_method(JinjaMeter& meter, const JinjaText& text, std::s
   const auto matches = [&](std::string_view candidate) {
     return name == "startswith" ? text.view().starts_with(candidate) : text.view().ends_with(candidate);
   };
-  if (affix.is_list() && affix.as_list()->kind == JinjaList::Kind::tuple) {
-    for (const JinjaValue& item : affix.as_list()->items) {
+  if (affix.is_list() && affix.as_list().kind == JinjaList::Kind::tuple) {
+    for (const JinjaValue& item : affix.as_list().items) {
       CARAT_ASSIGN(const JinjaText* candidate, text_argument(name, item));
       CARAT_TRY(meter.step_bytes(candidate->size()));
       if (matches(candidate->view())) return JinjaValue::boolean(true);
@@ -263,7 +263,7 @@ Result<JinjaValue> call_list_method(JinjaMeter& meter, const JinjaValue& self, s
   }
   std::int64_t count = 0;
   std::int64_t index = 0;
-  for (const JinjaValue& item : self.as_list()->items) {
+  for (const JinjaValue& item : self.as_list().items) {
     CARAT_ASSIGN(const bool same, equal(meter, item, arguments.positional[0]));
     if (same && name == "index") return JinjaValue::integer(index);
     count += same ? 1 : 0;

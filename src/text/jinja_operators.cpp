@@ -14,12 +14,12 @@ namespace carat {
 using Kind = JinjaValue::Kind;
 
 Status undefined_error(const JinjaValue& value) {
-  const JinjaUndefined& undefined = value.as_undefined();
-  if (undefined.owner != nullptr) {
-    return invalid(fmt::format("'{} object' has no attribute '{}'", undefined.owner, undefined.name));
+  const std::string_view name = value.undefined_name();
+  if (value.undefined_owner() != Kind::undefined) {
+    return invalid(fmt::format("'{} object' has no attribute '{}'", type_name(value.undefined_owner()), name));
   }
-  if (undefined.name.empty()) return invalid("an undefined value was used");
-  return invalid(fmt::format("'{}' is undefined", undefined.name));
+  if (name.empty()) return invalid("an undefined value was used");
+  return invalid(fmt::format("'{}' is undefined", name));
 }
 
 std::size_t find_text(std::string_view text, std::string_view needle, std::size_t from) {
@@ -33,7 +33,7 @@ std::size_t find_text(std::string_view text, std::string_view needle, std::size_
 namespace {
 
 bool is_real_list(const JinjaValue& value) {
-  return value.is_list() && value.as_list()->kind != JinjaList::Kind::generator;
+  return value.is_list() && value.as_list().kind != JinjaList::Kind::generator;
 }
 
 Result<bool> equal_lists(JinjaMeter& meter, const JinjaList& a, const JinjaList& b) {
@@ -80,11 +80,11 @@ Result<bool> equal(JinjaMeter& meter, const JinjaValue& a, const JinjaValue& b) 
     case Kind::text:
       CARAT_TRY(meter.step_bytes(std::min(a.as_text().size(), b.as_text().size())));
       return a.as_text().view() == b.as_text().view();
-    case Kind::list: return a.as_list() == b.as_list() ? Result<bool>(true) : equal_lists(meter, *a.as_list(), *b.as_list());
+    case Kind::list: return a.same_object(b) ? Result<bool>(true) : equal_lists(meter, a.as_list(), b.as_list());
     case Kind::dict: return equal_dicts(meter, a.as_dict(), b.as_dict());
-    case Kind::function: return &a.as_function() == &b.as_function();
-    case Kind::loop: return &a.as_loop() == &b.as_loop();
-    case Kind::name_space: return a.as_namespace() == b.as_namespace();
+    case Kind::function:
+    case Kind::loop:
+    case Kind::name_space: return a.same_object(b);
     default: return false;
   }
 }
@@ -98,9 +98,9 @@ Result<int> compare(JinjaMeter& meter, const JinjaValue& a, const JinjaValue& b)
     CARAT_TRY(meter.step_bytes(std::min(a.as_text().size(), b.as_text().size())));
     return a.as_text().view().compare(b.as_text().view());  // order of UTF-8 bytes is that of code points
   }
-  if (is_real_list(a) && is_real_list(b) && a.as_list()->kind == b.as_list()->kind) {
-    const auto& left = a.as_list()->items;
-    const auto& right = b.as_list()->items;
+  if (is_real_list(a) && is_real_list(b) && a.as_list().kind == b.as_list().kind) {
+    const auto& left = a.as_list().items;
+    const auto& right = b.as_list().items;
     for (std::size_t index = 0; index < std::min(left.size(), right.size()); ++index) {
       CARAT_ASSIGN(const bool same, equal(meter, left[index], right[index]));
       if (!same) return compare(meter, left[index], right[index]);
@@ -220,7 +220,7 @@ Result<JinjaValue> float_arithmetic(JinjaOperator operation, double a, double b)
 
 Result<JinjaValue> repeat(JinjaMeter& meter, const JinjaValue& value, std::int64_t times) {
   const auto count = static_cast<std::uint64_t>(std::max<std::int64_t>(times, 0));
-  const std::uint64_t unit = value.is_text() ? value.as_text().size() : value.as_list()->items.size() * sizeof(JinjaValue);
+  const std::uint64_t unit = value.is_text() ? value.as_text().size() : value.as_list().items.size() * sizeof(JinjaValue);
   const auto bytes = checked_mul(unit, count);
   CARAT_TRY(meter.room_for(bytes.value_or(std::numeric_limits<std::uint64_t>::max())));
   CARAT_TRY(meter.step_bytes(unit * count));
@@ -230,11 +230,11 @@ Result<JinjaValue> repeat(JinjaMeter& meter, const JinjaValue& value, std::int64
     return make_text(meter, std::move(text));
   }
   std::vector<JinjaValue> items;
-  const auto& unit_items = value.as_list()->items;
+  const auto& unit_items = value.as_list().items;
   for (std::uint64_t round = 0; unit > 0 && round < count; ++round) {
     items.insert(items.end(), unit_items.begin(), unit_items.end());
   }
-  return make_list(meter, std::move(items), value.as_list()->kind);
+  return make_list(meter, std::move(items), value.as_list().kind);
 }
 
 constexpr std::string_view symbol_of(JinjaOperator operation) {
@@ -250,8 +250,8 @@ constexpr std::string_view symbol_of(JinjaOperator operation) {
 }
 
 bool repeatable(const JinjaValue& value) {
-  return value.is_text() || (value.is_list() && (value.as_list()->kind == JinjaList::Kind::list ||
-                                                 value.as_list()->kind == JinjaList::Kind::tuple));
+  return value.is_text() || (value.is_list() && (value.as_list().kind == JinjaList::Kind::list ||
+                                                 value.as_list().kind == JinjaList::Kind::tuple));
 }
 
 Result<JinjaValue> add_sequences(JinjaMeter& meter, const JinjaValue& a, const JinjaValue& b) {
@@ -261,14 +261,14 @@ Result<JinjaValue> add_sequences(JinjaMeter& meter, const JinjaValue& a, const J
     text.append(b.as_text());
     return make_text(meter, std::move(text));
   }
-  const auto& left = a.as_list()->items;
-  const auto& right = b.as_list()->items;
+  const auto& left = a.as_list().items;
+  const auto& right = b.as_list().items;
   CARAT_TRY(meter.room_for((left.size() + right.size()) * sizeof(JinjaValue)));
   std::vector<JinjaValue> items;
   items.reserve(left.size() + right.size());
   items.insert(items.end(), left.begin(), left.end());
   items.insert(items.end(), right.begin(), right.end());
-  return make_list(meter, std::move(items), a.as_list()->kind);
+  return make_list(meter, std::move(items), a.as_list().kind);
 }
 
 }  // namespace
@@ -290,7 +290,7 @@ Result<JinjaValue> apply_arithmetic(JinjaMeter& meter, JinjaOperator operation, 
     return whole ? integer_arithmetic(operation, *left, *right) : float_arithmetic(operation, *x, *y);
   }
   if (operation == JinjaOperator::add && repeatable(a) && repeatable(b) && a.kind() == b.kind() &&
-      (a.is_text() || a.as_list()->kind == b.as_list()->kind)) {
+      (a.is_text() || a.as_list().kind == b.as_list().kind)) {
     return add_sequences(meter, a, b);
   }
   if (operation == JinjaOperator::multiply) {

@@ -12,11 +12,13 @@ using Kind = JinjaValue::Kind;
 
 namespace {
 
-Result<std::int64_t> integer_of(std::string_view test, const JinjaValue& value) {
+/// value % divisor == rest
+Result<bool> leaves_rest(JinjaMeter& meter, std::string_view test, const JinjaValue& value, const JinjaValue& divisor,
+                         std::int64_t rest) {
   if (value.is_undefined()) return undefined_error(value);
-  const auto integer = value.integer_value();
-  if (!integer) return invalid(fmt::format("'is {}' needs an integer, not {}", test, value.type_name()));
-  return *integer;
+  if (!value.number_value()) return invalid(fmt::format("'is {}' needs a number, not {}", test, value.type_name()));
+  CARAT_ASSIGN(const JinjaValue remainder, apply_arithmetic(meter, JinjaOperator::modulo, value, divisor));
+  return equal(meter, remainder, JinjaValue::integer(rest));
 }
 
 std::optional<JinjaOperator> comparison_test(std::string_view name) {
@@ -33,7 +35,7 @@ std::optional<JinjaOperator> comparison_test(std::string_view name) {
 /// Tests of the kind alone, without argument; nullopt when `name` is none of them.
 std::optional<bool> kind_test(std::string_view name, const JinjaValue& value) {
   const Kind kind = value.kind();
-  const bool generator = kind == Kind::list && value.as_list()->kind == JinjaList::Kind::generator;
+  const bool generator = kind == Kind::list && value.as_list().kind == JinjaList::Kind::generator;
   if (name == "defined") return kind != Kind::undefined;
   if (name == "undefined") return kind == Kind::undefined;
   if (name == "none") return kind == Kind::none;
@@ -50,22 +52,10 @@ std::optional<bool> kind_test(std::string_view name, const JinjaValue& value) {
     return kind == Kind::text || kind == Kind::list || kind == Kind::dict || kind == Kind::undefined ||
            kind == Kind::loop;
   }
-  if (name == "sequence") return kind == Kind::text || kind == Kind::dict || (kind == Kind::list && !generator);
-  return std::nullopt;
-}
-
-bool same_object(const JinjaValue& a, const JinjaValue& b) {
-  if (a.kind() != b.kind()) return false;
-  switch (a.kind()) {
-    case Kind::none: return true;
-    case Kind::boolean: return a.as_boolean() == b.as_boolean();
-    case Kind::integer: return a.integer_value() == b.integer_value();
-    case Kind::text: return &a.as_text() == &b.as_text();
-    case Kind::list: return a.as_list() == b.as_list();
-    case Kind::dict: return &a.as_dict() == &b.as_dict();
-    case Kind::name_space: return a.as_namespace() == b.as_namespace();
-    default: return false;
+  if (name == "sequence") {  // also undefined: Jinja asks for __len__ and __getitem__, which that has
+    return kind == Kind::text || kind == Kind::dict || kind == Kind::undefined || (kind == Kind::list && !generator);
   }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -78,8 +68,7 @@ Result<bool> apply_test(JinjaMeter& meter, std::string_view name, const JinjaVal
     return *result;
   }
   if (name == "odd" || name == "even") {
-    CARAT_ASSIGN(const std::int64_t integer, integer_of(name, value));
-    return (integer % 2 != 0) == (name == "odd");
+    return leaves_rest(meter, name, value, JinjaValue::integer(2), name == "odd" ? 1 : 0);
   }
   if (name == "lower" || name == "upper") {
     CARAT_ASSIGN(const JinjaValue text, apply_filter(meter, "string", value, {}));
@@ -95,11 +84,8 @@ Result<bool> apply_test(JinjaMeter& meter, std::string_view name, const JinjaVal
   }
   const JinjaValue& argument = arguments.positional[0];
   if (comparison) return apply_comparison(meter, *comparison, value, argument);
-  if (name == "sameas") return same_object(value, argument);
-  CARAT_ASSIGN(const std::int64_t number, integer_of(name, value));
-  CARAT_ASSIGN(const std::int64_t divisor, integer_of(name, argument));
-  if (divisor == 0) return invalid("division by zero");
-  return divisor == -1 || number % divisor == 0;
+  if (name == "sameas") return value.same_object(argument);
+  return leaves_rest(meter, name, value, argument, 0);
 }
 
 }  // namespace carat

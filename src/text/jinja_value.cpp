@@ -6,8 +6,35 @@
 
 namespace carat {
 
-JinjaValue JinjaValue::undefined(std::string_view name, const char* owner) {
-  return JinjaValue(Storage(JinjaUndefined{name, owner}));
+JinjaValue JinjaValue::undefined(std::string_view name) {
+  JinjaValue value(Kind::undefined);
+  value.scalar_.name = name.data();
+  value.name_bytes_ = static_cast<std::uint32_t>(name.size());
+  return value;
+}
+
+JinjaValue JinjaValue::missing(std::string_view name, const JinjaValue& owner) {
+  JinjaValue value = undefined(name);
+  value.owner_ = owner.kind_;
+  return value;
+}
+
+JinjaValue JinjaValue::boolean(bool value) {
+  JinjaValue result(Kind::boolean);
+  result.scalar_.integer = value ? 1 : 0;
+  return result;
+}
+
+JinjaValue JinjaValue::integer(std::int64_t value) {
+  JinjaValue result(Kind::integer);
+  result.scalar_.integer = value;
+  return result;
+}
+
+JinjaValue JinjaValue::floating(double value) {
+  JinjaValue result(Kind::floating);
+  result.scalar_.floating = value;
+  return result;
 }
 
 JinjaValue JinjaValue::text(std::string_view bytes) {
@@ -41,30 +68,20 @@ JinjaValue JinjaValue::strftime_now(std::int64_t wall_clock_seconds) {
   return JinjaValue(std::make_shared<const JinjaFunction>(std::move(function)));
 }
 
-const JinjaText& JinjaValue::as_text() const {
-  return (*std::get_if<std::shared_ptr<const JinjaString>>(&storage_))->text;
+const JinjaText& JinjaValue::as_text() const { return static_cast<const JinjaString*>(object_.get())->text; }
+
+bool JinjaValue::same_object(const JinjaValue& other) const {
+  if (kind_ != other.kind_) return false;
+  return object_ != nullptr ? object_ == other.object_ : scalar_.integer == other.scalar_.integer;
 }
-
-const std::shared_ptr<const JinjaList>& JinjaValue::as_list() const {
-  return *std::get_if<std::shared_ptr<const JinjaList>>(&storage_);
-}
-
-const JinjaDict& JinjaValue::as_dict() const { return **std::get_if<std::shared_ptr<const JinjaDict>>(&storage_); }
-
-const JinjaFunction& JinjaValue::as_function() const {
-  return **std::get_if<std::shared_ptr<const JinjaFunction>>(&storage_);
-}
-
-const JinjaLoop& JinjaValue::as_loop() const { return **std::get_if<std::shared_ptr<const JinjaLoop>>(&storage_); }
 
 std::optional<std::int64_t> JinjaValue::integer_value() const {
-  if (const auto* value = std::get_if<std::int64_t>(&storage_)) return *value;
-  if (const auto* value = std::get_if<bool>(&storage_)) return *value ? 1 : 0;
+  if (kind_ == Kind::integer || kind_ == Kind::boolean) return scalar_.integer;
   return std::nullopt;
 }
 
 std::optional<double> JinjaValue::number_value() const {
-  if (const auto* value = std::get_if<double>(&storage_)) return *value;
+  if (kind_ == Kind::floating) return scalar_.floating;
   if (const auto value = integer_value()) return static_cast<double>(*value);
   return std::nullopt;
 }
@@ -77,7 +94,7 @@ bool JinjaValue::truthy() const {
     case Kind::integer: return *integer_value() != 0;
     case Kind::floating: return as_floating() != 0.0;
     case Kind::text: return !as_text().empty();
-    case Kind::list: return as_list()->kind == JinjaList::Kind::generator || !as_list()->items.empty();
+    case Kind::list: return as_list().kind == JinjaList::Kind::generator || !as_list().items.empty();
     case Kind::dict: return !as_dict().entries.empty();
     case Kind::function:
     case Kind::loop:
@@ -86,22 +103,16 @@ bool JinjaValue::truthy() const {
   return true;
 }
 
-const char* JinjaValue::type_name() const {
-  switch (kind()) {
+const char* type_name(JinjaValue::Kind kind) {
+  using Kind = JinjaValue::Kind;
+  switch (kind) {
     case Kind::undefined: return "Undefined";
     case Kind::none: return "NoneType";
     case Kind::boolean: return "bool";
     case Kind::integer: return "int";
     case Kind::floating: return "float";
     case Kind::text: return "str";
-    case Kind::list:
-      switch (as_list()->kind) {
-        case JinjaList::Kind::list: return "list";
-        case JinjaList::Kind::tuple: return "tuple";
-        case JinjaList::Kind::view: return "view";
-        case JinjaList::Kind::generator: return "generator";
-      }
-      break;
+    case Kind::list: return "list";
     case Kind::dict: return "dict";
     case Kind::function: return "function";
     case Kind::loop: return "LoopContext";
@@ -110,9 +121,20 @@ const char* JinjaValue::type_name() const {
   return "object";
 }
 
+const char* JinjaValue::type_name() const {
+  if (kind_ != Kind::list) return carat::type_name(kind_);
+  switch (as_list().kind) {
+    case JinjaList::Kind::list: break;
+    case JinjaList::Kind::tuple: return "tuple";
+    case JinjaList::Kind::view: return "view";
+    case JinjaList::Kind::generator: return "generator";
+  }
+  return "list";
+}
+
 int JinjaValue::depth() const {
   switch (kind()) {
-    case Kind::list: return as_list()->depth;
+    case Kind::list: return as_list().depth;
     case Kind::dict: return as_dict().depth;
     case Kind::function: return 1 + as_function().self.depth();
     case Kind::loop: return 1 + as_loop().items->depth;

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "base/status.h"
@@ -23,14 +23,8 @@ struct JinjaFunction;
 struct JinjaLoop;
 struct JinjaNamespace;
 
-/// What a missing variable or attribute is: prints as nothing, is false and empty; using it further is an error.
-struct JinjaUndefined {
-  std::string_view name;        ///< lives in the template
-  const char* owner = nullptr;  ///< type of the object that lacks the attribute `name`; null for a variable
-};
-struct JinjaNone {};
-
-/// Values are immutable and shared, so that copies are cheap; only namespaces change. Strings given by a caller are
+/// An undefined value is what a missing variable or attribute is: it prints as nothing, is false and empty, and any
+/// further use is an error. Values are immutable and shared, so that copies are cheap; only namespaces change. Strings given by a caller are
 /// `data`; only program_text() makes text that may hold control pieces (see JinjaText).
 class JinjaValue {
  public:
@@ -40,11 +34,14 @@ class JinjaValue {
   using Entries = std::vector<std::pair<JinjaValue, JinjaValue>>;
 
   JinjaValue() = default;  ///< undefined
-  static JinjaValue undefined(std::string_view name = {}, const char* owner = nullptr);
-  static JinjaValue none() { return JinjaValue(Storage(JinjaNone{})); }
-  static JinjaValue boolean(bool value) { return JinjaValue(Storage(value)); }
-  static JinjaValue integer(std::int64_t value) { return JinjaValue(Storage(value)); }
-  static JinjaValue floating(double value) { return JinjaValue(Storage(value)); }
+  /// A missing variable `name`, whose characters live in the template.
+  static JinjaValue undefined(std::string_view name = {});
+  /// The missing attribute or key `name` of `owner`.
+  static JinjaValue missing(std::string_view name, const JinjaValue& owner);
+  static JinjaValue none() { return JinjaValue(Kind::none); }
+  static JinjaValue boolean(bool value);
+  static JinjaValue integer(std::int64_t value);
+  static JinjaValue floating(double value);
   static JinjaValue text(std::string_view bytes);          ///< a caller's string
   static JinjaValue program_text(std::string_view bytes);  ///< our own string, as bos_token is
   static JinjaValue list(std::vector<JinjaValue> items);
@@ -53,15 +50,15 @@ class JinjaValue {
   /// The function strftime_now(format) of transformers, at a fixed wall clock: seconds since 1970-01-01 00:00 local.
   static JinjaValue strftime_now(std::int64_t wall_clock_seconds);
 
-  explicit JinjaValue(std::shared_ptr<const JinjaString> value) : storage_(std::move(value)) {}
-  explicit JinjaValue(std::shared_ptr<const JinjaList> value) : storage_(std::move(value)) {}
-  explicit JinjaValue(std::shared_ptr<const JinjaDict> value) : storage_(std::move(value)) {}
-  explicit JinjaValue(std::shared_ptr<const JinjaFunction> value) : storage_(std::move(value)) {}
-  explicit JinjaValue(std::shared_ptr<const JinjaLoop> value) : storage_(std::move(value)) {}
-  explicit JinjaValue(JinjaNamespace* value) : storage_(value) {}
+  explicit JinjaValue(std::shared_ptr<const JinjaString> value) : kind_(Kind::text), object_(std::move(value)) {}
+  explicit JinjaValue(std::shared_ptr<const JinjaList> value) : kind_(Kind::list), object_(std::move(value)) {}
+  explicit JinjaValue(std::shared_ptr<const JinjaDict> value) : kind_(Kind::dict), object_(std::move(value)) {}
+  explicit JinjaValue(std::shared_ptr<const JinjaFunction> value) : kind_(Kind::function), object_(std::move(value)) {}
+  explicit JinjaValue(std::shared_ptr<const JinjaLoop> value) : kind_(Kind::loop), object_(std::move(value)) {}
+  explicit JinjaValue(JinjaNamespace* value) : kind_(Kind::name_space) { scalar_.name_space = value; }
 
-  Kind kind() const { return static_cast<Kind>(storage_.index()); }
-  bool is(Kind kind) const { return this->kind() == kind; }
+  Kind kind() const { return kind_; }
+  bool is(Kind kind) const { return kind_ == kind; }
   bool is_undefined() const { return is(Kind::undefined); }
   bool is_none() const { return is(Kind::none); }
   bool is_text() const { return is(Kind::text); }
@@ -69,35 +66,49 @@ class JinjaValue {
   bool is_dict() const { return is(Kind::dict); }
 
   // Each needs the kind it names.
-  bool as_boolean() const { return *std::get_if<bool>(&storage_); }
-  double as_floating() const { return *std::get_if<double>(&storage_); }
-  const JinjaUndefined& as_undefined() const { return *std::get_if<JinjaUndefined>(&storage_); }
+  bool as_boolean() const { return scalar_.integer != 0; }
+  double as_floating() const { return scalar_.floating; }
   const JinjaText& as_text() const;
-  const std::shared_ptr<const JinjaList>& as_list() const;
-  const JinjaDict& as_dict() const;
-  const JinjaFunction& as_function() const;
-  const JinjaLoop& as_loop() const;
-  JinjaNamespace* as_namespace() const { return *std::get_if<JinjaNamespace*>(&storage_); }
+  const JinjaList& as_list() const { return *static_cast<const JinjaList*>(object_.get()); }
+  const JinjaDict& as_dict() const { return *static_cast<const JinjaDict*>(object_.get()); }
+  const JinjaFunction& as_function() const { return *static_cast<const JinjaFunction*>(object_.get()); }
+  const JinjaLoop& as_loop() const { return *static_cast<const JinjaLoop*>(object_.get()); }
+  JinjaNamespace& as_namespace() const { return *scalar_.name_space; }
+  std::shared_ptr<const JinjaList> shared_list() const { return std::static_pointer_cast<const JinjaList>(object_); }
+  /// The name of an undefined value, and the kind of object that lacks it (undefined: it is a variable).
+  std::string_view undefined_name() const { return {scalar_.name, name_bytes_}; }
+  Kind undefined_owner() const { return owner_; }
 
+  /// The same list, dict, string, function or namespace, not an equal one.
+  bool same_object(const JinjaValue& other) const;
   /// An int, or a bool as Python's int.
   std::optional<std::int64_t> integer_value() const;
   /// An int, bool or float.
   std::optional<double> number_value() const;
   /// Python's bool().
   bool truthy() const;
-  /// Python's name of the type, for messages.
   const char* type_name() const;
   /// How deep lists, dicts and functions lie in each other; 0 for a scalar.
   int depth() const;
 
  private:
-  using Storage = std::variant<JinjaUndefined, JinjaNone, bool, std::int64_t, double,
-                               std::shared_ptr<const JinjaString>, std::shared_ptr<const JinjaList>,
-                               std::shared_ptr<const JinjaDict>, std::shared_ptr<const JinjaFunction>,
-                               std::shared_ptr<const JinjaLoop>, JinjaNamespace*>;
-  explicit JinjaValue(Storage storage) : storage_(std::move(storage)) {}
-  Storage storage_;
+  explicit JinjaValue(Kind kind) : kind_(kind) {}
+
+  // One pointer for all shared kinds rather than a variant of shared_ptrs, which is larger and slower to copy.
+  Kind kind_ = Kind::undefined;
+  Kind owner_ = Kind::undefined;
+  std::uint32_t name_bytes_ = 0;
+  union Scalar {
+    std::int64_t integer = 0;  // bool too
+    double floating;
+    const char* name;
+    JinjaNamespace* name_space;
+  } scalar_;
+  std::shared_ptr<const void> object_;
 };
+
+/// Python's name of a type, for messages.
+const char* type_name(JinjaValue::Kind kind);
 
 struct JinjaString {
   JinjaText text;
@@ -147,7 +158,6 @@ struct JinjaFunction {
 struct JinjaLoop {
   std::shared_ptr<const JinjaList> items;
   std::size_t index = 0;
-  int nesting = 1;
   JinjaCharge charge = {};
 };
 
