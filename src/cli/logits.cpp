@@ -1,6 +1,5 @@
 // carat logits: raw logits of chosen positions as a .npy file.
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <charconv>
 #include <nlohmann/json.hpp>
@@ -67,13 +66,6 @@ Result<std::vector<std::int32_t>> ids_of_text(const std::string& text, const Ses
   return ids;
 }
 
-/// Renaming a finished file over a device would replace the device itself.
-Status check_target(const std::string& path) {
-  struct stat status {};
-  if (stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode)) return ok_status();
-  return invalid(fmt::format("--out {}: exists and is not a regular file; give the path of a file", path));
-}
-
 Status run_logits(const LogitsOptions& options) {
   if (options.file.empty() == options.ids.empty()) return invalid("logits: give either -f FILE or --ids JSON");
   CARAT_ASSIGN(SessionOptions asked, options.common.session());
@@ -89,7 +81,6 @@ Status run_logits(const LogitsOptions& options) {
     CARAT_ASSIGN(ids, parse_ids(options.ids));
     CARAT_TRY(parse_range(options.positions, static_cast<std::uint32_t>(ids.size())).status());
   }
-  CARAT_TRY(check_target(options.out));
   CARAT_ASSIGN(AtomicFile out, AtomicFile::create(options.out));
   CARAT_ASSIGN(auto session, Session::open(asked, progress_bar("loading", options.common.quiet)));
   if (options.ids.empty()) {

@@ -30,7 +30,7 @@ TEST_P(Plan, IsWithinThreePercentOfWhatIsUsed) {
   if (model.empty()) GTEST_SKIP() << GetParam().model << " has not been fetched (make models)";
   const TemporaryFolder folder;
   write_bytes(folder / "text", long_text(40000));
-  const auto json = parse(carat({"run", model, "-f", folder / "text", "--overflow", "truncate-left", "--ctx",
+  const auto json = parse(run_carat({"run", model, "-f", folder / "text", "--overflow", "truncate-left", "--ctx",
                                  GetParam().context, "-n", "1", "--json", "-q"},
                                 {.seconds = 600}));
   EXPECT_EQ(json["prompt_tokens"].dump(), GetParam().context);
@@ -50,7 +50,7 @@ TEST(Budget, HoldsAtTheContextOfTheIssue) {
   const TemporaryFolder folder;
   write_bytes(folder / "text", long_text(40000));
   std::uint64_t highest = 0;
-  const Run run = carat({"run", model, "-f", folder / "text", "--overflow", "truncate-left", "--ctx", "4096", "--memory",
+  const Outcome run = run_carat({"run", model, "-f", folder / "text", "--overflow", "truncate-left", "--ctx", "4096", "--memory",
                          "420M", "-n", "1", "--json", "-q"},
                         {.seconds = 600, .watch = [&](pid_t child, const std::string&, const std::string&) {
                            std::ifstream status("/proc/" + std::to_string(child) + "/status");
@@ -72,7 +72,7 @@ TEST(Budget, HoldsAtTheContextOfTheIssue) {
 TEST(Budget, TooLittleIsRefusedWithNumbers) {
   const std::string model = real_model("gemma3-270m");
   if (model.empty()) GTEST_SKIP() << "gemma3-270m has not been fetched (make models)";
-  const Run run = carat({"run", model, "-p", "hi", "--memory", "40M"});
+  const Outcome run = run_carat({"run", model, "-p", "hi", "--memory", "40M"});
   expect_refused(run, 3, "40000000 bytes");
   EXPECT_NE(run.err.find("give at least"), std::string::npos) << run.err;
 }

@@ -8,6 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -18,11 +20,12 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace carat::test {
 
-struct Run {
+struct Outcome {
   int code = -1;   ///< exit code; -1 when a signal or the timeout ended it
   int signal = 0;  ///< that ended it
   bool timed_out = false;
@@ -30,7 +33,7 @@ struct Run {
   std::string err;
 };
 
-struct RunOptions {
+struct ProcessOptions {
   std::string input;                      ///< standard input
   std::vector<std::string> environment;   ///< "NAME=value", on top of the test's own without CARAT_… and NO_COLOR
   std::string out_path;                   ///< standard output goes there instead
@@ -42,7 +45,7 @@ struct RunOptions {
 
 namespace process_detail {
 
-inline void set_environment(const RunOptions& options) {
+inline void set_environment(const ProcessOptions& options) {
   for (const char* name : {"CARAT_ISA", "CARAT_MEMORY", "CARAT_THREADS", "CARAT_CTX", "CARAT_JSON", "NO_COLOR"}) {
     unsetenv(name);
   }
@@ -52,7 +55,7 @@ inline void set_environment(const RunOptions& options) {
   }
 }
 
-[[noreturn]] inline void start(const std::vector<std::string>& arguments, const RunOptions& options) {
+[[noreturn]] inline void start(const std::vector<std::string>& arguments, const ProcessOptions& options) {
   set_environment(options);
   if (options.file_limit > 0) {
     const rlimit limit{options.file_limit, options.file_limit};
@@ -68,7 +71,7 @@ inline void set_environment(const RunOptions& options) {
 }  // namespace process_detail
 
 /// Runs carat with these arguments until it ends or its time is over.
-inline Run carat(const std::vector<std::string>& arguments, const RunOptions& options = {}) {
+inline Outcome run_carat(const std::vector<std::string>& arguments, const ProcessOptions& options = {}) {
   signal(SIGPIPE, SIG_IGN);
   int in[2];
   int out[2];
@@ -87,7 +90,7 @@ inline Run carat(const std::vector<std::string>& arguments, const RunOptions& op
   close(err[1]);
   if (options.closed_output) close(std::exchange(out[0], -1));
   fcntl(in[1], F_SETFL, O_NONBLOCK);
-  Run run;
+  Outcome run;
   std::size_t written = 0;
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(options.seconds);
   pollfd waiting[3] = {{out[0], POLLIN, 0}, {err[0], POLLIN, 0}, {in[1], POLLOUT, 0}};
@@ -193,7 +196,7 @@ inline std::string tiny_without_tokenizer() {
 }
 
 /// One line, at most, that starts as carat's errors do and has no trace of the logger's own form.
-inline void expect_one_error(const Run& run, const std::string& part) {
+inline void expect_one_error(const Outcome& run, const std::string& part) {
   EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
   EXPECT_TRUE(run.err.starts_with("carat: error: ")) << run.err;
   EXPECT_EQ(run.err.find("[error]"), std::string::npos) << run.err;
@@ -202,14 +205,14 @@ inline void expect_one_error(const Run& run, const std::string& part) {
 }
 
 /// Exit code, nothing on stdout, and one error line with this part.
-inline void expect_refused(const Run& run, int code, const std::string& part) {
+inline void expect_refused(const Outcome& run, int code, const std::string& part) {
   EXPECT_FALSE(run.timed_out);
   EXPECT_EQ(run.code, code) << "signal " << run.signal << "\n" << run.err;
   EXPECT_EQ(run.out, "");
   expect_one_error(run, part);
 }
 
-inline nlohmann::json parse(const Run& run) {
+inline nlohmann::json parse(const Outcome& run) {
   EXPECT_EQ(run.code, 0) << "signal " << run.signal << "\n" << run.err;
   EXPECT_EQ(std::count(run.out.begin(), run.out.end(), '\n'), 1) << "one line of JSON: " << run.out.substr(0, 200);
   auto json = nlohmann::json::parse(run.out, nullptr, false);

@@ -18,7 +18,7 @@ std::vector<std::string> endless_run() {
 
 TEST(Signals, OneEndsTheAnswerWithItsStatistics) {
   bool sent = false;
-  const Run run = carat(endless_run(), {.watch = [&](pid_t child, const std::string& out, const std::string&) {
+  const Outcome run = run_carat(endless_run(), {.watch = [&](pid_t child, const std::string& out, const std::string&) {
                           if (!sent && out.size() > 20) sent = kill(child, SIGINT) == 0;
                         }});
   EXPECT_TRUE(sent);
@@ -33,7 +33,7 @@ TEST(Signals, MachineOutputIsWholeAfterOne) {
   const auto start = std::chrono::steady_clock::now();
   std::vector<std::string> arguments = endless_run();
   arguments.push_back("--json");
-  const Run run = carat(arguments, {.watch = [&](pid_t child, const std::string&, const std::string&) {
+  const Outcome run = run_carat(arguments, {.watch = [&](pid_t child, const std::string&, const std::string&) {
                           if (!sent && std::chrono::steady_clock::now() - start > std::chrono::seconds(2)) {
                             sent = kill(child, SIGINT) == 0;
                           }
@@ -50,7 +50,7 @@ TEST(Signals, OneEndsTheLoad) {
   if (model.empty()) GTEST_SKIP() << "gemma3-270m has not been fetched (make models)";
   bool sent = false;
   const auto start = std::chrono::steady_clock::now();
-  const Run run = carat({"run", model, "-p", "hi", "-n", "100000"},
+  const Outcome run = run_carat({"run", model, "-p", "hi", "-n", "100000"},
                         {.watch = [&](pid_t child, const std::string&, const std::string&) {
                           if (!sent && std::chrono::steady_clock::now() - start > std::chrono::milliseconds(300)) {
                             sent = kill(child, SIGINT) == 0;
@@ -189,7 +189,7 @@ TEST_F(ChatSignals, DuringAnAnswerItReturnsToThePrompt) {
 
 TEST_F(ChatSignals, WithoutATerminalNoPromptIsShown) {
   std::vector<std::string> one{"run", folder_ / "chat.gguf", "--chat", "-n", "2", "--temp", "0"};
-  const Run run = carat(one, {.input = "hello"});
+  const Outcome run = run_carat(one, {.input = "hello"});
   EXPECT_EQ(run.code, 0) << run.err;
   EXPECT_FALSE(run.out.starts_with("> ")) << run.out;
 }

@@ -5,45 +5,45 @@ namespace carat::test {
 namespace {
 
 TEST(Usage, AloneItPrintsHelpAndFails) {
-  const Run run = carat({});
+  const Outcome run = run_carat({});
   EXPECT_EQ(run.code, 2);
   EXPECT_EQ(run.out, "");
   EXPECT_NE(run.err.find("perplexity"), std::string::npos) << run.err;
 }
 
 TEST(Usage, VersionAndHelpGoToStandardOutput) {
-  const Run version = carat({"--version"});
+  const Outcome version = run_carat({"--version"});
   EXPECT_EQ(version.code, 0);
   EXPECT_TRUE(version.out.starts_with("carat ")) << version.out;
   for (const char* command : {"run", "plan", "info", "tokenize", "detokenize", "logits", "perplexity", "doctor"}) {
-    const Run help = carat({command, "--help"});
+    const Outcome help = run_carat({command, "--help"});
     EXPECT_EQ(help.code, 0) << command;
     EXPECT_EQ(help.err, "") << command;
     EXPECT_NE(help.out.find(std::string("Example:\n  carat ") + command), std::string::npos) << help.out;
   }
-  EXPECT_EQ(carat({"--help"}, {.out_path = "/dev/full"}).code, 2);
+  EXPECT_EQ(run_carat({"--help"}, {.out_path = "/dev/full"}).code, 2);
 }
 
 TEST(Usage, UnknownCommandListsTheCommands) {
-  const Run run = carat({"rum", "x"});
+  const Outcome run = run_carat({"rum", "x"});
   expect_refused(run, 2, "did you mean run?");
-  expect_refused(carat({"nonsense"}), 2, "run, plan, info, tokenize, detokenize, logits, perplexity, doctor");
-  expect_refused(carat({"--json", "run"}), 2, "--json");
+  expect_refused(run_carat({"nonsense"}), 2, "run, plan, info, tokenize, detokenize, logits, perplexity, doctor");
+  expect_refused(run_carat({"--json", "run"}), 2, "--json");
 }
 
 TEST(Usage, UnknownOptionIsNamedEvenWhereSomethingIsMissing) {
-  expect_refused(carat({"run", "--nonsense"}), 2, "--nonsense");
-  expect_refused(carat({"run", tiny(), "--memroy", "1G"}), 2, "did you mean --memory?");
-  expect_refused(carat({"run", tiny(), "two", "words"}), 2, "words");
-  expect_refused(carat({"run", tiny(), "word"}), 2, "word");
-  expect_refused(carat({"run"}), 2, "MODEL");
-  expect_refused(carat({"logits", tiny(), "--ids", "[1]"}), 2, "--out");
+  expect_refused(run_carat({"run", "--nonsense"}), 2, "--nonsense");
+  expect_refused(run_carat({"run", tiny(), "--memroy", "1G"}), 2, "did you mean --memory?");
+  expect_refused(run_carat({"run", tiny(), "two", "words"}), 2, "words");
+  expect_refused(run_carat({"run", tiny(), "word"}), 2, "word");
+  expect_refused(run_carat({"run"}), 2, "MODEL");
+  expect_refused(run_carat({"logits", tiny(), "--ids", "[1]"}), 2, "--out");
 }
 
 TEST(Usage, WrongValuesAreNamedWithTheirOption) {
   const auto refused = [](const char* option, const char* value, const std::string& part) {
     SCOPED_TRACE(std::string(option) + " " + value);
-    expect_refused(carat({"run", tiny(), "-p", "hi", "-n", "1", option, value}), 2, part);
+    expect_refused(run_carat({"run", tiny(), "-p", "hi", "-n", "1", option, value}), 2, part);
   };
   refused("--isa", "nonsense", "avx2");
   refused("--temp", "-1", "--temp -1");
@@ -65,20 +65,20 @@ TEST(Usage, WrongValuesAreNamedWithTheirOption) {
   refused("--overflow", "wrap", "truncate-left");
   refused("--seed", "x", "--seed");
   refused("--logprobs", "100000", "--logprobs");
-  expect_refused(carat({"plan", "--arch", "nonsense"}), 2, "gemma3-1b");
-  expect_refused(carat({"plan", "--arch", "gemma3-1b", "--quant", "nonsense"}), 2, "--quant");
-  expect_refused(carat({"plan"}), 2, "--arch");
-  expect_refused(carat({"run", tiny(), "-p", "a", "-f", "b"}), 2, "one of");
+  expect_refused(run_carat({"plan", "--arch", "nonsense"}), 2, "gemma3-1b");
+  expect_refused(run_carat({"plan", "--arch", "gemma3-1b", "--quant", "nonsense"}), 2, "--quant");
+  expect_refused(run_carat({"plan"}), 2, "--arch");
+  expect_refused(run_carat({"run", tiny(), "-p", "a", "-f", "b"}), 2, "one of");
 }
 
 TEST(Usage, EnvironmentGivesOptions) {
   const std::vector<std::string> hi{"run", tiny(), "-p", "hi", "-n", "1", "--json"};
-  expect_refused(carat(hi, {.environment = {"CARAT_ISA=nonsense"}}), 2, "nonsense");
-  expect_refused(carat(hi, {.environment = {"CARAT_MEMORY=1M"}}), 3, "1000000 bytes");
-  const Run doctor = carat({"doctor", "--json"}, {.environment = {"CARAT_ISA=ref"}});
+  expect_refused(run_carat(hi, {.environment = {"CARAT_ISA=nonsense"}}), 2, "nonsense");
+  expect_refused(run_carat(hi, {.environment = {"CARAT_MEMORY=1M"}}), 3, "1000000 bytes");
+  const Outcome doctor = run_carat({"doctor", "--json"}, {.environment = {"CARAT_ISA=ref"}});
   EXPECT_EQ(parse(doctor)["isa"], "ref");
   // The command line is stronger.
-  const Run stronger = carat({"doctor", "--json", "--isa", "ref"}, {.environment = {"CARAT_ISA=nonsense"}});
+  const Outcome stronger = run_carat({"doctor", "--json", "--isa", "ref"}, {.environment = {"CARAT_ISA=nonsense"}});
   EXPECT_EQ(parse(stronger)["isa"], "ref");
 }
 
@@ -87,26 +87,26 @@ TEST(Usage, ConfigurationFileGivesOptions) {
   write_bytes(folder / "flat.toml", "ctx = 96\nquant = \"q8_0\"\n");
   write_bytes(folder / "section.toml", "[plan]\nctx = 80\n[run]\nctx = 1\n");
   write_bytes(folder / "wrong.toml", "cxt = 96\n");
-  EXPECT_EQ(parse(carat({"plan", tiny(), "--json", "--config", folder / "flat.toml"}))["ctx"], 96);
-  EXPECT_EQ(parse(carat({"--config", folder / "flat.toml", "plan", tiny(), "--json"}))["ctx"], 96);
-  EXPECT_EQ(parse(carat({"plan", tiny(), "--json", "--config", folder / "section.toml"}))["ctx"], 80);
-  EXPECT_EQ(parse(carat({"plan", tiny(), "--json", "--ctx", "64", "--config", folder / "flat.toml"}))["ctx"], 64);
-  expect_refused(carat({"plan", tiny(), "--config", folder / "wrong.toml"}), 2, "cxt");
-  expect_refused(carat({"plan", tiny(), "--config", folder / "absent.toml"}), 2, "absent.toml");
+  EXPECT_EQ(parse(run_carat({"plan", tiny(), "--json", "--config", folder / "flat.toml"}))["ctx"], 96);
+  EXPECT_EQ(parse(run_carat({"--config", folder / "flat.toml", "plan", tiny(), "--json"}))["ctx"], 96);
+  EXPECT_EQ(parse(run_carat({"plan", tiny(), "--json", "--config", folder / "section.toml"}))["ctx"], 80);
+  EXPECT_EQ(parse(run_carat({"plan", tiny(), "--json", "--ctx", "64", "--config", folder / "flat.toml"}))["ctx"], 64);
+  expect_refused(run_carat({"plan", tiny(), "--config", folder / "wrong.toml"}), 2, "cxt");
+  expect_refused(run_carat({"plan", tiny(), "--config", folder / "absent.toml"}), 2, "absent.toml");
 }
 
 TEST(Usage, QuietSilencesNotes) {
   const std::vector<std::string> arguments{"run", tiny(), "-p", "a\xff", "-n", "1"};
-  const Run loud = carat(arguments);
+  const Outcome loud = run_carat(arguments);
   EXPECT_EQ(loud.code, 0);
   EXPECT_NE(loud.err.find("1 part was replaced"), std::string::npos) << loud.err;
   std::vector<std::string> quiet = arguments;
   quiet.push_back("-q");
-  const Run run = carat(quiet);
+  const Outcome run = run_carat(quiet);
   EXPECT_EQ(run.code, 0);
   EXPECT_EQ(run.err, "");
   quiet.push_back("-v");
-  expect_refused(carat(quiet), 2, "verbose");
+  expect_refused(run_carat(quiet), 2, "verbose");
 }
 
 }  // namespace
