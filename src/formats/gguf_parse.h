@@ -3,9 +3,9 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "base/status.h"
+#include "formats/entry_memory.h"
 #include "formats/gguf.h"
 #include "formats/gguf_cursor.h"
 #include "memory/budget.h"
@@ -24,19 +24,6 @@ inline constexpr std::uint32_t kLargestAlignment = 2 << 20;  ///< a huge page; m
 /// Value types of keys, as numbered in files.
 enum class ValueType : std::uint32_t {
   u8, i8, u16, i16, u32, i32, f32, boolean, string, list, u64, i64, f64,
-};
-
-/// Counts what the entries of a directory take, and reserves it once it passes 64 KiB, in steps that double.
-class EntryMemory {
- public:
-  EntryMemory(Budget& budget, std::vector<Reservation>& held) : budget_(budget), held_(held) {}
-  Status add(std::uint64_t bytes);
-
- private:
-  Budget& budget_;
-  std::vector<Reservation>& held_;
-  std::uint64_t used_ = 0;
-  std::uint64_t allowed_ = 64 << 10;
 };
 
 inline constexpr std::uint64_t kFirstWindow = 1 << 20;

@@ -42,14 +42,6 @@ Status append_string(ByteBuffer& buffer, std::string_view text) {
   return buffer.append(std::as_bytes(std::span(text.data(), text.size())));
 }
 
-/// Element `index` of `values`, in the list's own type. Unsigned values beyond 2^63 - 1 saturate, as in NumberList.
-Status append_number(ByteBuffer& buffer, const NumberList& values, std::uint64_t index) {
-  if (values.type() == NumberType::f32) return buffer.append_value(static_cast<float>(values.real(index)));
-  if (values.type() == NumberType::f64) return buffer.append_value(values.real(index));
-  const std::int64_t value = values.integer(index);  // little-endian: its low bytes are the narrower number
-  return buffer.append(std::as_bytes(std::span(&value, 1)).first(size_of(values.type())));
-}
-
 Status check_name(std::string_view what, std::string_view name, std::uint64_t longest) {
   if (is_printable_name(name) && name.size() <= longest) return ok_status();
   return invalid(fmt::format("{} '{}' cannot be written to GGUF: names are 1 to {} bytes of UTF-8 without control "
@@ -121,8 +113,7 @@ Status GgufWriter::add_numbers(std::string_view key, const NumberList& values) {
   CARAT_TRY(begin_key(key, number_of(ValueType::list)));
   CARAT_TRY(keys_.append_value(number_of(value_type(values.type()))));
   CARAT_TRY(keys_.append_value(values.size()));
-  for (std::uint64_t i = 0; i < values.size(); ++i) CARAT_TRY(append_number(keys_, values, i));
-  return ok_status();
+  return keys_.append(values.bytes());  // the same form in memory as in the file
 }
 
 Status GgufWriter::add(std::string_view key, const MetaValue& value) {

@@ -73,6 +73,8 @@ class NumberList {
 
   NumberType type() const { return type_; }
   std::uint64_t size() const { return bytes_.size() / size_of(type_); }
+  /// The elements as they lie in the file: little-endian, back to back, unaligned.
+  std::span<const std::byte> bytes() const { return bytes_; }
   bool is_integer() const { return type_ != NumberType::f32 && type_ != NumberType::f64; }
   double real(std::uint64_t index) const;
   /// For integer types and booleans; u64 values above 2^63-1 saturate.
