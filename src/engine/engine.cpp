@@ -151,8 +151,9 @@ void Engine::take_token(RequestId id, std::span<float> logits) {
     std::copy(logits.begin(), logits.end(), unpenalized_.begin());
     original = unpenalized_.span();
   }
-  const std::uint32_t limit = session_->tokenizer() == nullptr ? session_->config().vocab
-                                                               : static_cast<std::uint32_t>(session_->tokenizer()->size());
+  const Tokenizer* tokenizer = session_->tokenizer();
+  const std::uint32_t limit =
+      tokenizer == nullptr ? session_->config().vocab : static_cast<std::uint32_t>(tokenizer->size());
   auto chosen = sample_token(logits, limit, request.sampling, history, running.generator, scratch_);
   if (!chosen.ok()) return end(id, FinishReason::error, chosen.status());
   event.token = *chosen;

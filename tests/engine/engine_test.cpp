@@ -92,7 +92,9 @@ Request greedy(std::vector<std::int32_t> prompt, std::uint32_t max_tokens) {
 
 std::vector<std::int32_t> prompt_of(std::uint32_t length, std::uint32_t seed) {
   std::vector<std::int32_t> prompt;
-  for (std::uint32_t i = 0; i < length; ++i) prompt.push_back(static_cast<std::int32_t>(5 + (i * 37 + seed * 101) % 250));
+  for (std::uint32_t i = 0; i < length; ++i) {
+    prompt.push_back(static_cast<std::int32_t>(5 + (i * 37 + seed * 101) % 250));
+  }
   return prompt;
 }
 
@@ -120,7 +122,8 @@ void expect_alone_equals_batch(const std::string& path) {
     Served served(path, {});
     for (std::size_t i = 0; i < requests.size(); ++i) alone[i] = served.answer(requests[i]);
   }
-  for (const Setup& setup : {Setup{.parallel = 3, .chunk = 16}, Setup{.parallel = 7, .chunk = 64, .logits_rows = 4, .threads = 3}}) {
+  for (const Setup& setup : {Setup{.parallel = 3, .chunk = 16},
+                             Setup{.parallel = 7, .chunk = 64, .logits_rows = 4, .threads = 3}}) {
     Served served(path, setup);
     std::vector<Answer> answers(requests.size());
     for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -318,8 +321,9 @@ TEST(SessionPlan, WhatThePlanCountsIsWhatIsReserved) {
     Served served(tiny(model), {.context = 5000, .parallel = 3, .logits_rows = 2, .threads = 2});
     const BudgetReport report = served.session().budget().report();
     const Plan& plan = served.session().plan();
-    for (const MemoryCategory category : {MemoryCategory::weights, MemoryCategory::kv_local, MemoryCategory::kv_global,
-                                          MemoryCategory::activations, MemoryCategory::logits, MemoryCategory::tokenizer}) {
+    for (const MemoryCategory category :
+         {MemoryCategory::weights, MemoryCategory::kv_local, MemoryCategory::kv_global, MemoryCategory::activations,
+          MemoryCategory::logits, MemoryCategory::tokenizer}) {
       EXPECT_EQ(report[category].reserved, plan[category]) << model << " " << name(category);
     }
     EXPECT_LE(report[MemoryCategory::io].peak, plan[MemoryCategory::io]) << model;

@@ -62,7 +62,8 @@ TEST(Loader, AnUnchangedCopyLoads) {
 
 TEST(Loader, NotANumberNamesItsTensor) {
   for (const float bad : {std::nanf(""), INFINITY, -INFINITY}) {
-    for (const char* tensor : {"token_embd.weight", "blk.3.attn_v.weight", "output_norm.weight", "blk.5.attn_q_norm.weight"}) {
+    for (const char* tensor :
+         {"token_embd.weight", "blk.3.attn_v.weight", "output_norm.weight", "blk.5.attn_q_norm.weight"}) {
       for (const bool last : {false, true}) {
         expect_names(failure_of("gemma3-gqa42",
                                 [&](auto& tensors) {
@@ -76,7 +77,8 @@ TEST(Loader, NotANumberNamesItsTensor) {
 }
 
 TEST(Loader, ABlockScaleThatIsNotFiniteNamesItsTensor) {
-  for (const std::uint16_t bad : std::initializer_list<std::uint16_t>{0x7E00, 0x7C00, 0xFC00}) {  // float16 NaN, +inf, -inf
+  // float16 NaN, +inf, -inf
+  for (const std::uint16_t bad : std::initializer_list<std::uint16_t>{0x7E00, 0x7C00, 0xFC00}) {
     expect_names(failure_of("llama-untied",
                             [&](auto& tensors) {
                               quantize_matrices(tensors);
