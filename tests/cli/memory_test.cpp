@@ -74,7 +74,7 @@ TEST(Budget, TooLittleIsRefusedWithNumbers) {
   if (model.empty()) GTEST_SKIP() << "gemma3-270m has not been fetched (make models)";
   const Outcome run = run_carat({"run", model, "-p", "hi", "--memory", "40M"});
   expect_refused(run, 3, "40000000 bytes");
-  EXPECT_NE(run.err.find("give at least"), std::string::npos) << run.err;
+  EXPECT_NE(run.err.find("the least is"), std::string::npos) << run.err;
 }
 
 }  // namespace
