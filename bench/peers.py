@@ -211,6 +211,10 @@ def choose_carat(arguments):
 
 
 def compare(arguments) -> dict:
+    before = machine(arguments)
+    if before["load_before"] > 0.5:
+        print(f"load average {before['load_before']}: other programs run, the figures will be low and "
+              "unfair to the side that waits in barriers", file=sys.stderr)
     by_carat, way = choose_carat(arguments)
     sides = [("carat", by_carat), ("llama.cpp", llama_results)]
     rounds: dict[tuple, dict[str, list[float]]] = {}
@@ -230,7 +234,7 @@ def compare(arguments) -> dict:
             **{name: {**summary(values), "rounds": values} for name, values in by_name.items()},
             "ratio": summary(ratios),
         })
-    return {"machine": machine(arguments), "settings": settings(arguments, way), "results": results}
+    return {"machine": before, "settings": settings(arguments, way), "results": results}
 
 
 def machine(arguments) -> dict:
@@ -239,7 +243,8 @@ def machine(arguments) -> dict:
         if line.startswith("model name"):
             name = line.partition(":")[2].strip()
             break
-    return {"cpu": name, "cpus": sorted(arguments.cpu_list), "threads": arguments.threads}
+    return {"cpu": name, "cpus": sorted(arguments.cpu_list), "threads": arguments.threads,
+            "load_before": round(os.getloadavg()[0], 2)}
 
 
 def settings(arguments, way: str) -> dict:
