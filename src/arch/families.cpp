@@ -147,14 +147,13 @@ void apply_family(const Family& family, ModelConfig& config) {
 }
 
 std::vector<LayerSpec> make_layers(const Family& family, std::uint32_t count, std::uint32_t window,
-                                   const RopeSpec& global_rope) {
+                                   const RopeSpec& global_rope, const RopeSpec& local_rope) {
   std::vector<LayerSpec> layers(count);
   for (std::uint32_t i = 0; i < count; ++i) {
     const bool global = family.global_every == 0 || (i + 1) % family.global_every == 0;
     layers[i].attention = global ? AttentionKind::global : AttentionKind::local;
     layers[i].window = global ? 0 : window;
-    layers[i].rope = global_rope;
-    if (!global && family.local_rope_base > 0) layers[i].rope = RopeSpec{.base = family.local_rope_base};
+    layers[i].rope = global ? global_rope : local_rope;
   }
   return layers;
 }
@@ -190,10 +189,11 @@ Result<ModelConfig> config_from_preset(std::string_view name) {
     apply_family(*family, config);
     config.attn_softcap = family->attn_softcap;
     config.final_softcap = family->final_softcap;
-    config.layers = make_layers(*family, preset.layers, preset.window,
-                                RopeSpec{.base = preset.rope_base > 0 ? preset.rope_base : family->rope_base,
-                                         .factor = preset.global_rope_factor,
-                                         .llama3 = {.factor = preset.llama3_factor}});
+    const RopeSpec rope{.base = preset.rope_base > 0 ? preset.rope_base : family->rope_base,
+                        .factor = preset.global_rope_factor,
+                        .llama3 = {.factor = preset.llama3_factor}};
+    const RopeSpec local_rope = family->local_rope_base > 0 ? RopeSpec{.base = family->local_rope_base} : rope;
+    config.layers = make_layers(*family, preset.layers, preset.window, rope, local_rope);
     config.query_scale = static_cast<float>(preset.query_scale > 0 ? preset.query_scale
                                                                    : 1 / std::sqrt(double{1} * preset.head_dim));
     return config;

@@ -61,7 +61,7 @@ const Preset* preset_like(const ModelConfig& config, std::uint32_t layer_count);
 void apply_family(const Family& family, ModelConfig& config);
 /// The family's layer pattern over `count` layers.
 std::vector<LayerSpec> make_layers(const Family& family, std::uint32_t count, std::uint32_t window,
-                                   const RopeSpec& global_rope);
+                                   const RopeSpec& global_rope, const RopeSpec& local_rope);
 /// "gemma3, llama": for errors.
 std::string known_architectures();
 

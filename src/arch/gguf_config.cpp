@@ -100,14 +100,18 @@ Status read_rope_and_layers(const Family& family, const MetaMap& meta, GgufKeys&
     rope.factor = preset->global_rope_factor;
     config.defaulted.emplace_back("rope_factor");
   }
-  if (family.local_rope_base > 0) config.defaulted.emplace_back("local_rope_base");
+  RopeSpec local_rope = rope;
+  if (family.local_rope_base > 0) {
+    local_rope = RopeSpec();
+    CARAT_ASSIGN(local_rope.base, keys.real("rope.freq_base_swa", "local_rope_base", family.local_rope_base));
+  }
   if (family.global_every != 0) config.defaulted.emplace_back("layer_pattern");
   CARAT_ASSIGN(const std::optional<std::int64_t> rope_width, meta.integer(keys.full("rope.dimension_count")));
   if (rope_width && *rope_width != config.head_dim) {
     return unsupported(fmt::format("'{}' = {} differs from the head size {}; partial rotary is not supported",
                                    keys.full("rope.dimension_count"), *rope_width, config.head_dim));
   }
-  config.layers = make_layers(family, layer_count, window, rope);
+  config.layers = make_layers(family, layer_count, window, rope, local_rope);
 
   const double default_scale = preset != nullptr && preset->query_scale > 0 ? preset->query_scale
                                                                             : 1 / std::sqrt(double{1} * config.head_dim);
