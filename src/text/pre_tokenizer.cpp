@@ -19,6 +19,7 @@ constexpr PreTokenizerRules kKnown[] = {
      .most_digits = 3,
      .whole_word_first = true,
      .adds_bos = true},
+    {.names = "dbrx smaug-bpe", .tiktoken = true, .most_digits = 3},
     {.names = "qwen2 deepseek-r1-qwen stablelm2", .tiktoken = true, .most_digits = 1},
 };
 

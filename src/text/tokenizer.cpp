@@ -13,6 +13,7 @@ namespace carat {
 namespace {
 
 constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
+constexpr std::uint64_t kMostEosIds = 1024;
 
 Result<StringList> read_merges(const MetaMap& meta) {
   CARAT_ASSIGN(const auto merges, meta.strings("tokenizer.ggml.merges"));
@@ -73,18 +74,31 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::create(const MetaMap& meta, Budget
   }
   CARAT_ASSIGN(const auto add_bos, meta.boolean("tokenizer.ggml.add_bos_token"));
   made->add_bos_ = add_bos.value_or(adds_bos) && made->bos() != kNoToken;
-  made->collect_eos_ids();
+  CARAT_TRY(made->collect_eos_ids(meta));
   return made;
 }
 
-void Tokenizer::collect_eos_ids() {
+Status Tokenizer::collect_eos_ids(const MetaMap& meta) {
   const NamedTokens& named = vocabulary_.named();
   eos_ids_ = vocabulary_.turn_ends();
+  constexpr std::string_view kList = "tokenizer.ggml.eos_token_ids";
+  CARAT_ASSIGN(const auto list, meta.numbers(kList));
+  if (list && (!list->is_integer() || list->size() > kMostEosIds)) {
+    return invalid(fmt::format("key '{}' is not a list of at most {} token ids", kList, kMostEosIds));
+  }
+  for (std::uint64_t i = 0; list && i < list->size(); ++i) {
+    const std::int64_t id = list->integer(i);
+    if (id < 0 || id >= size()) {
+      return invalid(fmt::format("key '{}' has the id {}, but the vocabulary has {} pieces", kList, id, size()));
+    }
+    eos_ids_.push_back(static_cast<std::int32_t>(id));
+  }
   for (const std::int32_t id : {named.eos, named.eot, named.eom}) {
     if (id != kNoToken) eos_ids_.push_back(id);
   }
   std::sort(eos_ids_.begin(), eos_ids_.end());
   eos_ids_.erase(std::unique(eos_ids_.begin(), eos_ids_.end()), eos_ids_.end());
+  return ok_status();
 }
 
 bool Tokenizer::is_eos(std::int32_t id) const { return std::binary_search(eos_ids_.begin(), eos_ids_.end(), id); }

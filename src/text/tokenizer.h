@@ -60,15 +60,16 @@ class Tokenizer {
   std::int32_t eos() const { return vocabulary_.named().eos; }          ///< kNoToken if the file names none
   std::int32_t unknown() const { return vocabulary_.named().unknown; }  ///< kNoToken if the file names none
   bool add_bos() const { return add_bos_; }
-  /// Every token that ends an answer, ascending: the file's EOS, end of turn and end of message, and <end_of_turn>
-  /// (<|eot_id|>) when the vocabulary has it as a control piece.
+  /// Every token that ends an answer, ascending: the file's EOS, all of tokenizer.ggml.eos_token_ids (a list of carat's
+  /// own, for models with several), end of turn and end of message, and <end_of_turn> (<|eot_id|>) when the vocabulary
+  /// has it as a control piece.
   const std::vector<std::int32_t>& eos_ids() const { return eos_ids_; }
   bool is_eos(std::int32_t id) const;
 
  private:
   explicit Tokenizer(Budget& budget) : budget_(&budget) {}
   Result<std::string_view> canonical(std::string_view text, EncodeOptions options, Buffer<char>& copy) const;
-  void collect_eos_ids();
+  Status collect_eos_ids(const MetaMap& meta);
 
   Budget* budget_;
   Vocabulary vocabulary_;
