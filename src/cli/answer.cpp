@@ -25,10 +25,8 @@ nlohmann::ordered_json token_json(const Tokenizer* tokenizer, const Answer& answ
     top.push_back({{"id", one.token}, {"text", token_text(tokenizer, one.token)}, {"logprob", one.logprob}});
   }
   const std::int32_t id = answer.tokens[index];
-  return {{"id", id},
-          {"text", token_text(tokenizer, id)},
-          {"logprob", answer.logprobs[index]},
-          {"top", std::move(top)}};
+  return {
+      {"id", id}, {"text", token_text(tokenizer, id)}, {"logprob", answer.logprobs[index]}, {"top", std::move(top)}};
 }
 
 double Answer::prefill_rate() const {
@@ -106,7 +104,8 @@ Result<Answer> make_answer(Session& session, Engine& engine, AnswerOptions optio
     stops.finish(visible);
     show(visible);
   }
-  answer.first_token_seconds = std::chrono::duration<double>((answer.tokens.empty() ? Clock::now() : first) - start).count();
+  answer.first_token_seconds =
+      std::chrono::duration<double>((answer.tokens.empty() ? Clock::now() : first) - start).count();
   answer.decode_seconds = std::chrono::duration<double>(last - first).count();
   return answer;
 }

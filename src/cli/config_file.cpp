@@ -32,7 +32,8 @@ std::vector<CLI::ConfigItem> CommandConfig::from_config(std::istream& input) con
     if (item.name == "++" || item.name == "--") continue;  // where a section begins and ends
     if (item.parents.empty()) {
       if (!some_command_has(*app_, item.name)) {
-        throw CLI::ConfigError(fmt::format("the configuration file has the key '{}', which no command knows", item.name));
+        throw CLI::ConfigError(
+            fmt::format("the configuration file has the key '{}', which no command knows", item.name));
       }
       // A key of other commands only: the same file serves them all.
       if (chosen.empty() || !has_option(*chosen.front(), item.name)) continue;
@@ -40,8 +41,8 @@ std::vector<CLI::ConfigItem> CommandConfig::from_config(std::istream& input) con
     } else {
       const CLI::App* section = find_command(*app_, item.parents.front());
       if (section == nullptr || !has_option(*section, item.name)) {
-        throw CLI::ConfigError(fmt::format("the configuration file has the key '{}', which no command knows",
-                                           item.fullname()));
+        throw CLI::ConfigError(
+            fmt::format("the configuration file has the key '{}', which no command knows", item.fullname()));
       }
       if (chosen.empty() || section != chosen.front()) continue;
     }

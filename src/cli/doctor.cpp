@@ -40,12 +40,13 @@ Status run_doctor(const DoctorOptions& options) {
     json["cgroup_memory_limit"] =
         machine.memory_limit ? nlohmann::ordered_json(machine.memory_limit->bytes) : nlohmann::ordered_json();
     json["default_budget"] = ceiling ? static_cast<std::uint64_t>(static_cast<double>(ceiling->bytes) * 0.8) : 0;
-    for (const CacheLevel& cache : machine.caches) json["caches"].push_back({{"level", cache.level}, {"bytes", cache.bytes}});
+    for (const CacheLevel& cache : machine.caches)
+      json["caches"].push_back({{"level", cache.level}, {"bytes", cache.bytes}});
     return print_json(json);
   }
   std::string text = fmt::format("cpu         {}\nkernels     {} (usable: {})\nthreads     {} ({} CPUs, {} cores{})\n",
-                                 machine.cpu.brand, kernels->name, fmt::join(table_names(), ", "),
-                                 machine.cpus.threads, machine.cpus.cpus.size(), machine.cpus.physical_cores,
+                                 machine.cpu.brand, kernels->name, fmt::join(table_names(), ", "), machine.cpus.threads,
+                                 machine.cpus.cpus.size(), machine.cpus.physical_cores,
                                  machine.cpus.quota ? fmt::format(", quota {:.2f}", machine.cpus.quota->cpus) : "");
   text += fmt::format("memory      {} available of {}\n", human_bytes(machine.memory.available),
                       human_bytes(machine.memory.total));
@@ -53,9 +54,9 @@ Status run_doctor(const DoctorOptions& options) {
                                              machine.memory_limit->file)
                                : "limit       no cgroup limit\n";
   if (ceiling) {
-    text += fmt::format("budget      {} without --memory (80% of {})\n",
-                        human_bytes(static_cast<std::uint64_t>(static_cast<double>(ceiling->bytes) * 0.8)),
-                        ceiling->file);
+    text +=
+        fmt::format("budget      {} without --memory (80% of {})\n",
+                    human_bytes(static_cast<std::uint64_t>(static_cast<double>(ceiling->bytes) * 0.8)), ceiling->file);
   }
   text += fmt::format("huge pages  {}\nkernel      Linux {}\n",
                       machine.huge_pages.empty() ? "none" : machine.huge_pages, machine.kernel);

@@ -28,7 +28,7 @@ std::uint64_t parameters(const TensorDir& tensors) {
 std::uint64_t kv_bytes(const ModelConfig& config) { return std::uint64_t{4} * config.kv_heads * config.head_dim; }
 
 std::string string_key(const ModelFile& file, std::string_view key) {
-  const auto value = file.gguf.meta.string(key);
+  const auto value = file.meta.string(key);
   return value.ok() && value.value() ? std::string(*value.value()) : std::string();
 }
 
@@ -45,18 +45,34 @@ nlohmann::ordered_json layers_json(const ModelConfig& config) {
 }
 
 nlohmann::ordered_json config_json(const ModelConfig& c) {
-  return {{"width", c.width}, {"heads", c.heads}, {"kv_heads", c.kv_heads}, {"head_dim", c.head_dim}, {"ffn", c.ffn},
-          {"vocab", c.vocab}, {"context", c.context}, {"norm_eps", c.norm_eps}, {"embed_scale", c.embed_scale},
-          {"query_scale", c.query_scale}, {"attn_softcap", c.attn_softcap}, {"final_softcap", c.final_softcap},
-          {"qk_norm", c.qk_norm}, {"post_norms", c.post_norms}, {"qkv_bias", c.qkv_bias}, {"tied_head", c.tied_head},
+  return {{"width", c.width},
+          {"heads", c.heads},
+          {"kv_heads", c.kv_heads},
+          {"head_dim", c.head_dim},
+          {"ffn", c.ffn},
+          {"vocab", c.vocab},
+          {"context", c.context},
+          {"norm_eps", c.norm_eps},
+          {"embed_scale", c.embed_scale},
+          {"query_scale", c.query_scale},
+          {"attn_softcap", c.attn_softcap},
+          {"final_softcap", c.final_softcap},
+          {"qk_norm", c.qk_norm},
+          {"post_norms", c.post_norms},
+          {"qkv_bias", c.qkv_bias},
+          {"tied_head", c.tied_head},
           {"activation", c.activation == GateActivation::silu ? "silu" : "gelu_tanh"}};
 }
 
 nlohmann::ordered_json tensors_json(const TensorDir& tensors) {
   auto list = nlohmann::ordered_json::array();
   for (const TensorEntry& entry : tensors.entries()) {
-    list.push_back({{"name", entry.name}, {"type", name(entry.type)}, {"rows", entry.shape.rows},
-                    {"columns", entry.shape.columns}, {"offset", entry.offset}, {"bytes", entry.bytes}});
+    list.push_back({{"name", entry.name},
+                    {"type", name(entry.type)},
+                    {"rows", entry.shape.rows},
+                    {"columns", entry.shape.columns},
+                    {"offset", entry.offset},
+                    {"bytes", entry.bytes}});
   }
   return list;
 }
@@ -87,13 +103,12 @@ std::string to_text(const ModelFile& file, const std::string& hash) {
   const auto source = [&](std::string_view field) {
     return std::find(c.defaulted.begin(), c.defaulted.end(), field) == c.defaulted.end() ? "file" : "default";
   };
-  std::string text = fmt::format("{}\n  name          {}\n  architecture  {}\n  parameters    {:.1f} M\n  license       {}\n",
-                                 file.path, c.name, c.architecture,
-                                 static_cast<double>(parameters(file.gguf.tensors)) / 1e6,
-                                 string_key(file, "general.license"));
-  text += fmt::format("  file          {} bytes, GGUF version {}\n", file.gguf.file_bytes, file.gguf.version);
+  std::string text = fmt::format(
+      "{}\n  name          {}\n  architecture  {}\n  parameters    {:.1f} M\n  license       {}\n", file.path, c.name,
+      c.architecture, static_cast<double>(parameters(file.tensors)) / 1e6, string_key(file, "general.license"));
+  text += fmt::format("  file          {} bytes, {}\n", file.file_bytes, file.format);
   if (!hash.empty()) text += fmt::format("  sha256        {}\n", hash);
-  text += fmt::format("  tensors       {}\n", types_text(file.gguf.tensors));
+  text += fmt::format("  tensors       {}\n", types_text(file.tensors));
   text += fmt::format("  tokenizer     {} {}\n", string_key(file, "tokenizer.ggml.model"),
                       string_key(file, "tokenizer.ggml.pre"));
   text += fmt::format("  chat template {}\n", file.chat_template().empty() ? "none" : "in the file");
@@ -119,18 +134,19 @@ Status run_info(const InfoOptions& options) {
       {"path", path},
       {"name", file.config.name},
       {"architecture", file.config.architecture},
-      {"parameters", parameters(file.gguf.tensors)},
+      {"parameters", parameters(file.tensors)},
       {"license", string_key(file, "general.license")},
-      {"bytes", file.gguf.file_bytes},
+      {"bytes", file.file_bytes},
       {"sha256", hash},
-      {"format", fmt::format("gguf v{}", file.gguf.version)},
+      {"format", file.format},
       {"config", config_json(file.config)},
       {"defaulted", file.config.defaulted},
       {"layers", layers_json(file.config)},
-      {"tokenizer", {{"model", string_key(file, "tokenizer.ggml.model")}, {"pre", string_key(file, "tokenizer.ggml.pre")}}},
+      {"tokenizer",
+       {{"model", string_key(file, "tokenizer.ggml.model")}, {"pre", string_key(file, "tokenizer.ggml.pre")}}},
       {"chat_template", file.chat_template()},
   };
-  json["tensors"] = tensors_json(file.gguf.tensors);
+  json["tensors"] = tensors_json(file.tensors);
   return print_json(json);
 }
 

@@ -46,8 +46,11 @@ struct RunOptions {
 
 /// The sampler names its own fields; people typed options.
 std::string in_option_names(const std::string& message) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kNames{{
-      {"temperature", "--temp"}, {"top_p", "--top-p"}, {"min_p", "--min-p"}, {"repetition_penalty", "--repeat-penalty"}}};
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kNames{
+      {{"temperature", "--temp"},
+       {"top_p", "--top-p"},
+       {"min_p", "--min-p"},
+       {"repetition_penalty", "--repeat-penalty"}}};
   for (const auto& [field, option] : kNames) {
     if (message.starts_with(field)) return fmt::format("{}{}", option, message.substr(field.size()));
   }
@@ -136,11 +139,12 @@ void truncate_left(std::vector<std::int32_t>& ids, std::uint32_t context, const 
 }
 
 std::string stats_text(Session& session, const Answer& answer) {
-  return fmt::format("prompt {} tokens at {:.0f} tokens/s, answer {} tokens at {:.1f} tokens/s, first token after "
-                     "{:.3f} s, load {:.3f} s ({}, {} threads)\n{}",
-                     answer.prompt_tokens, answer.prefill_rate(), answer.tokens.size(), answer.decode_rate(),
-                     answer.first_token_seconds, session.load_seconds(), session.kernels().name,
-                     session.plan().ask.threads, memory_table(session));
+  return fmt::format(
+      "prompt {} tokens at {:.0f} tokens/s, answer {} tokens at {:.1f} tokens/s, first token after "
+      "{:.3f} s, load {:.3f} s ({}, {} threads)\n{}",
+      answer.prompt_tokens, answer.prefill_rate(), answer.tokens.size(), answer.decode_rate(),
+      answer.first_token_seconds, session.load_seconds(), session.kernels().name, session.plan().ask.threads,
+      memory_table(session));
 }
 
 /// The tokens go out one by one, between the parts before and after them.
@@ -225,8 +229,10 @@ Status run_chat(const RunOptions& options, Session& session, Engine& engine) {
 /// Where the prompt comes from; nothing when people are to be asked for it.
 Result<std::optional<std::string>> prompt_source(const RunOptions& options) {
   if (!options.input.empty() && options.input != "-") {
-    return invalid(fmt::format("run: unexpected argument '{}'; give the prompt with -p TEXT or -f FILE, or - for "
-                               "standard input", options.input));
+    return invalid(
+        fmt::format("run: unexpected argument '{}'; give the prompt with -p TEXT or -f FILE, or - for "
+                    "standard input",
+                    options.input));
   }
   const int sources = (options.prompt ? 1 : 0) + (options.file.empty() ? 0 : 1) + (options.input.empty() ? 0 : 1);
   if (sources > 1) return invalid("run: give one of -p TEXT, -f FILE and -");
@@ -271,8 +277,9 @@ void add_sampling_options(CLI::App& command, RunOptions& options) {
 
 void add_run(CLI::App& app, Action& action) {
   auto options = std::make_shared<RunOptions>();
-  CLI::App* command = add_command(app, action, "run", "answer a prompt, or chat",
-                                  "carat run gemma3-270m -p \"Once upon a time\" -n 64 --memory 420M", options, run_run);
+  CLI::App* command =
+      add_command(app, action, "run", "answer a prompt, or chat",
+                  "carat run gemma3-270m -p \"Once upon a time\" -n 64 --memory 420M", options, run_run);
   add_model_options(*command, options->common);
   add_memory_options(*command, options->common);
   command->add_option("input", options->input, "- reads the prompt from standard input");

@@ -70,7 +70,10 @@ TEST(BadInput, NamesFromFilesDoNotSteerTheTerminal) {
 }
 
 TEST(BadInput, InvalidUtf8IsReplacedAndNoted) {
-  const Outcome run = run_carat({"run", tiny(), "-p", "a\xff\xfe" "b", "-n", "2", "--json"});
+  const Outcome run = run_carat({"run", tiny(), "-p",
+                                 "a\xff\xfe"
+                                 "b",
+                                 "-n", "2", "--json"});
   EXPECT_EQ(run.code, 0) << run.err;
   EXPECT_NE(run.err.find("not valid UTF-8"), std::string::npos) << run.err;
   EXPECT_FALSE(nlohmann::json::parse(run.out, nullptr, false).is_discarded()) << "nothing but JSON on stdout";
@@ -79,8 +82,8 @@ TEST(BadInput, InvalidUtf8IsReplacedAndNoted) {
 TEST(BadInput, AnswersAreWholeCharacters) {
   // Random tokens of a model with byte pieces: half characters come and must not show.
   for (const char* seed : {"1", "2", "3", "4"}) {
-    const Outcome run = run_carat({"run", tiny(), "-p", "hi", "-n", "200", "--temp", "50", "--top-k", "0", "--top-p", "1",
-                           "--seed", seed, "--ctx", "512"});
+    const Outcome run = run_carat({"run", tiny(), "-p", "hi", "-n", "200", "--temp", "50", "--top-k", "0", "--top-p",
+                                   "1", "--seed", seed, "--ctx", "512"});
     EXPECT_EQ(run.code, 0) << run.err;
     const nlohmann::json text = run.out;
     EXPECT_NO_THROW((void)text.dump()) << "invalid UTF-8 on stdout, seed " << seed;
@@ -94,7 +97,8 @@ TEST(BadInput, PromptsLongerThanTheContext) {
   const Outcome refused = run_carat({"run", tiny(), "-p", text, "--ctx", "64", "-n", "1"});
   expect_refused(refused, 2, std::to_string(tokens));
   EXPECT_NE(refused.err.find("64"), std::string::npos) << refused.err;
-  const Outcome cut = run_carat({"run", tiny(), "-p", text, "--ctx", "64", "-n", "1", "--overflow", "truncate-left", "--json"});
+  const Outcome cut =
+      run_carat({"run", tiny(), "-p", text, "--ctx", "64", "-n", "1", "--overflow", "truncate-left", "--json"});
   EXPECT_NE(cut.err.find("cut from the left"), std::string::npos) << cut.err;
   EXPECT_EQ(parse(cut)["prompt_tokens"], 64);
 }

@@ -16,8 +16,8 @@ void expect_numbers(const json& object, const std::vector<const char*>& keys) {
   }
 }
 
-const std::vector<const char*> kCategories{"weights", "kv.local", "kv.global", "activations", "logits",
-                                           "tokenizer", "prefix", "io", "fixed"};
+const std::vector<const char*> kCategories{"weights",   "kv.local", "kv.global", "activations", "logits",
+                                           "tokenizer", "prefix",   "io",        "fixed"};
 
 json expected_of(const std::string& name) {
   return json::parse(read_bytes(std::string(CARAT_FIXTURES) + "/tiny/" + name + "/expected.json"));
@@ -41,7 +41,7 @@ TEST(MachineOutput, Run) {
     EXPECT_EQ(token["top"][0]["logprob"], token["logprob"]);
     for (std::size_t i = 1; i < 5; ++i) EXPECT_LE(token["top"][i]["logprob"], token["top"][i - 1]["logprob"]);
   }
-  EXPECT_EQ(joined, run["text"]);
+  EXPECT_EQ(joined, run["text"].get<std::string>());
   expect_numbers(run["timings"], {"load_s", "first_token_s", "prefill_tokens_per_s", "decode_tokens_per_s"});
   expect_numbers(run["memory"], {"budget", "planned", "peak_rss", "swap"});
   for (const char* category : kCategories) {
@@ -207,7 +207,7 @@ TEST(MachineOutput, LogitsEqualTheReference) {
       }
     }
     const json part = parse(run_carat({"logits", tiny(name), "--ids", ids, "--positions", "3:7", "--out",
-                                   folder / "part.npy", "--isa", "ref", "--json"}));
+                                       folder / "part.npy", "--isa", "ref", "--json"}));
     EXPECT_EQ(part["positions"], 4);
     const Matrix rows = read_npy(folder / "part.npy");
     ASSERT_EQ(rows.rows, 4U);
@@ -241,14 +241,15 @@ TEST(MachineOutput, LogitsRefuseWrongRanges) {
   for (const char* range : {"2:2", "0:4", "5", "a:b", "3:1", "-1:2", "0:99999999999"}) {
     SCOPED_TRACE(range);
     expect_refused(run_carat({"logits", tiny(), "--ids", "[2,5,6]", std::string("--positions=") + range, "--out",
-                          folder / "x.npy"}),
+                              folder / "x.npy"}),
                    2, range);
   }
   expect_refused(run_carat({"logits", tiny(), "--ids", "[2,99999]", "--out", folder / "x.npy"}), 2, "99999");
   expect_refused(run_carat({"logits", tiny(), "--ids", "hello", "--out", folder / "x.npy"}), 2, "JSON array");
   expect_refused(run_carat({"logits", tiny(), "--ids", "[]", "--out", folder / "x.npy"}), 2, "no tokens");
   expect_refused(run_carat({"logits", tiny(), "--ids", "[2]", "-f", "x", "--out", folder / "x.npy"}), 2, "either");
-  expect_refused(run_carat({"logits", tiny(), "--ids", "[2,3,4]", "--ctx", "2", "--out", folder / "x.npy"}), 2, "--ctx");
+  expect_refused(run_carat({"logits", tiny(), "--ids", "[2,3,4]", "--ctx", "2", "--out", folder / "x.npy"}), 2,
+                 "--ctx");
   EXPECT_EQ(folder.files(), 0U);
 }
 
@@ -257,12 +258,13 @@ TEST(MachineOutput, Perplexity) {
   std::string text;
   for (int i = 0; i < 200; ++i) text += "the cat sat on mat " + std::to_string(i) + ". ";
   write_bytes(folder / "text", text);
-  const json two = parse(run_carat({"perplexity", tiny(), "-f", folder / "text", "--ctx", "64", "--windows", "2", "--json"}));
+  const json two =
+      parse(run_carat({"perplexity", tiny(), "-f", folder / "text", "--ctx", "64", "--windows", "2", "--json"}));
   expect_numbers(two, {"ppl", "nll", "tokens", "tokens_per_s"});
   EXPECT_EQ(two["tokens"], 2 * 63);  // BOS first in each window, and every token after it is scored
   EXPECT_NEAR(two["ppl"].get<double>(), std::exp(two["nll"].get<double>()), 1e-6 * two["ppl"].get<double>());
-  const json strided = parse(run_carat({"perplexity", tiny(), "-f", folder / "text", "--ctx", "64", "--stride", "16",
-                                    "--windows", "3", "--json"}));
+  const json strided = parse(run_carat(
+      {"perplexity", tiny(), "-f", folder / "text", "--ctx", "64", "--stride", "16", "--windows", "3", "--json"}));
   EXPECT_EQ(strided["tokens"], 63 + 16 + 16);
   const Outcome people = run_carat({"perplexity", tiny(), "-f", folder / "text", "--ctx", "64", "--windows", "1"});
   EXPECT_TRUE(people.out.starts_with("perplexity ")) << people.out;

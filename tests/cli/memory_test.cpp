@@ -6,8 +6,9 @@ namespace {
 
 /// English enough to tokenize as text does.
 std::string long_text(std::size_t bytes) {
-  const std::vector<std::string> words{"the", "river", "of", "light", "and", "stone", "carried", "old", "songs", "towards",
-                                       "a", "city", "where", "machines", "remember", "every", "winter"};
+  const std::vector<std::string> words{"the",     "river",    "of",       "light",   "and",   "stone",
+                                       "carried", "old",      "songs",    "towards", "a",     "city",
+                                       "where",   "machines", "remember", "every",   "winter"};
   std::string text;
   std::uint64_t state = 1;
   while (text.size() < bytes) {
@@ -31,8 +32,8 @@ TEST_P(Plan, IsWithinThreePercentOfWhatIsUsed) {
   const TemporaryFolder folder;
   write_bytes(folder / "text", long_text(40000));
   const auto json = parse(run_carat({"run", model, "-f", folder / "text", "--overflow", "truncate-left", "--ctx",
-                                 GetParam().context, "-n", "1", "--json", "-q"},
-                                {.seconds = 600}));
+                                     GetParam().context, "-n", "1", "--json", "-q"},
+                                    {.seconds = 600}));
   EXPECT_EQ(json["prompt_tokens"].dump(), GetParam().context);
   const auto planned = json["memory"]["planned"].get<double>();
   const auto peak = json["memory"]["peak_rss"].get<double>() + json["memory"]["swap"].get<double>();
@@ -50,17 +51,17 @@ TEST(Budget, HoldsAtTheContextOfTheIssue) {
   const TemporaryFolder folder;
   write_bytes(folder / "text", long_text(40000));
   std::uint64_t highest = 0;
-  const Outcome run = run_carat({"run", model, "-f", folder / "text", "--overflow", "truncate-left", "--ctx", "4096", "--memory",
-                         "420M", "-n", "1", "--json", "-q"},
-                        {.seconds = 600, .watch = [&](pid_t child, const std::string&, const std::string&) {
-                           std::ifstream status("/proc/" + std::to_string(child) + "/status");
-                           std::uint64_t sum = 0;
-                           for (std::string line; std::getline(status, line);) {
-                             if (!line.starts_with("VmHWM:") && !line.starts_with("VmSwap:")) continue;
-                             sum += std::stoull(line.substr(line.find(':') + 1)) * 1024;
-                           }
-                           highest = std::max(highest, sum);
-                         }});
+  const Outcome run = run_carat({"run", model, "-f", folder / "text", "--overflow", "truncate-left", "--ctx", "4096",
+                                 "--memory", "420M", "-n", "1", "--json", "-q"},
+                                {.seconds = 600, .watch = [&](pid_t child, const std::string&, const std::string&) {
+                                   std::ifstream status("/proc/" + std::to_string(child) + "/status");
+                                   std::uint64_t sum = 0;
+                                   for (std::string line; std::getline(status, line);) {
+                                     if (!line.starts_with("VmHWM:") && !line.starts_with("VmSwap:")) continue;
+                                     sum += std::stoull(line.substr(line.find(':') + 1)) * 1024;
+                                   }
+                                   highest = std::max(highest, sum);
+                                 }});
   const auto json = parse(run);
   EXPECT_EQ(json["prompt_tokens"], 4096);
   EXPECT_EQ(json["memory"]["budget"], 420000000);

@@ -34,11 +34,11 @@ struct Outcome {
 };
 
 struct ProcessOptions {
-  std::string input;                      ///< standard input
-  std::vector<std::string> environment;   ///< "NAME=value", on top of the test's own without CARAT_… and NO_COLOR
-  std::string out_path;                   ///< standard output goes there instead
-  bool closed_output = false;             ///< standard output is a pipe that nobody reads
-  std::uint64_t file_limit = 0;           ///< largest file it may write, bytes: a disk that is full
+  std::string input;                     ///< standard input
+  std::vector<std::string> environment;  ///< "NAME=value", on top of the test's own without CARAT_… and NO_COLOR
+  std::string out_path;                  ///< standard output goes there instead
+  bool closed_output = false;            ///< standard output is a pipe that nobody reads
+  std::uint64_t file_limit = 0;          ///< largest file it may write, bytes: a disk that is full
   int seconds = 120;
   std::function<void(pid_t, const std::string& out, const std::string& err)> watch;  ///< after each read
 };
@@ -134,9 +134,9 @@ inline std::string tiny(const std::string& name = "gemma3-gqa42") {
 inline std::string real_model(const std::string& name) {
   const char* folder = std::getenv("CARAT_MODELS");
   const char* home = std::getenv("HOME");
-  const std::string path = (folder != nullptr ? std::string(folder)
-                                              : std::string(home == nullptr ? "" : home) + "/.cache/carat/models") +
-                           "/" + name + ".gguf";
+  const std::string path =
+      (folder != nullptr ? std::string(folder) : std::string(home == nullptr ? "" : home) + "/.cache/carat/models") +
+      "/" + name + ".gguf";
   return std::filesystem::exists(path) ? path : "";
 }
 

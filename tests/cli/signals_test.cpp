@@ -19,8 +19,8 @@ std::vector<std::string> endless_run() {
 TEST(Signals, OneEndsTheAnswerWithItsStatistics) {
   bool sent = false;
   const Outcome run = run_carat(endless_run(), {.watch = [&](pid_t child, const std::string& out, const std::string&) {
-                          if (!sent && out.size() > 20) sent = kill(child, SIGINT) == 0;
-                        }});
+                                  if (!sent && out.size() > 20) sent = kill(child, SIGINT) == 0;
+                                }});
   EXPECT_TRUE(sent);
   EXPECT_EQ(run.code, 130) << "signal " << run.signal << run.err;
   EXPECT_NE(run.err.find("tokens/s"), std::string::npos) << run.err;
@@ -34,10 +34,10 @@ TEST(Signals, MachineOutputIsWholeAfterOne) {
   std::vector<std::string> arguments = endless_run();
   arguments.push_back("--json");
   const Outcome run = run_carat(arguments, {.watch = [&](pid_t child, const std::string&, const std::string&) {
-                          if (!sent && std::chrono::steady_clock::now() - start > std::chrono::seconds(2)) {
-                            sent = kill(child, SIGINT) == 0;
-                          }
-                        }});
+                                  if (!sent && std::chrono::steady_clock::now() - start > std::chrono::seconds(2)) {
+                                    sent = kill(child, SIGINT) == 0;
+                                  }
+                                }});
   EXPECT_EQ(run.code, 130);
   const auto json = nlohmann::json::parse(run.out, nullptr, false);
   ASSERT_FALSE(json.is_discarded());
@@ -50,12 +50,12 @@ TEST(Signals, OneEndsTheLoad) {
   if (model.empty()) GTEST_SKIP() << "gemma3-270m has not been fetched (make models)";
   bool sent = false;
   const auto start = std::chrono::steady_clock::now();
-  const Outcome run = run_carat({"run", model, "-p", "hi", "-n", "100000"},
-                        {.watch = [&](pid_t child, const std::string&, const std::string&) {
-                          if (!sent && std::chrono::steady_clock::now() - start > std::chrono::milliseconds(300)) {
-                            sent = kill(child, SIGINT) == 0;
-                          }
-                        }});
+  const Outcome run = run_carat(
+      {"run", model, "-p", "hi", "-n", "100000"}, {.watch = [&](pid_t child, const std::string&, const std::string&) {
+        if (!sent && std::chrono::steady_clock::now() - start > std::chrono::milliseconds(300)) {
+          sent = kill(child, SIGINT) == 0;
+        }
+      }});
   EXPECT_EQ(run.code, 130) << "signal " << run.signal;
   EXPECT_EQ(run.out.find("weights"), std::string::npos);
 }
