@@ -231,7 +231,7 @@ Result<JinjaValue> tojson_filter(JinjaMeter& meter, const JinjaValue& value, con
     if (width > 64) return invalid("tojson: the indent must be at most 64");
     style.indent = std::string(static_cast<std::size_t>(std::max<std::int64_t>(width, 0)), ' ');
   }
-  if (style.indent) style.item_separator = ",";
+  if (style.indent) style.item_separator.pop_back();  // "," without its space
   if (style.indent && style.indent->size() > 64) return invalid("tojson: the indent must be at most 64 bytes");
   if (arguments[2].is_list() && arguments[2].as_list().items.size() == 2) {
     CARAT_ASSIGN(const JinjaText item, to_text(meter, arguments[2].as_list().items[0]));
