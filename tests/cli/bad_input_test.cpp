@@ -22,7 +22,7 @@ TEST(BadInput, WhatIsNotAModelIsNamed) {
     refused(folder / "absent.gguf", "absent.gguf");
     refused(folder / "empty.gguf", "empty.gguf");
     refused(folder / "text.gguf", "text.gguf");
-    refused(folder / ".", "directory");
+    refused(folder / ".", folder / ".");
     refused(folder / "fifo", "FIFO");
     refused("/dev/null", "device");
     refused("", std::string(command) == "plan" ? "--arch" : "empty");
