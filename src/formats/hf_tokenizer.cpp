@@ -25,7 +25,9 @@ Status collect_ids(const MetaMap& meta, const std::string& key, std::vector<std:
     ids.push_back(*one);
   } else if (const auto* const list = std::get_if<NumberList>(&found->second)) {
     if (!list->is_integer()) return failed("holds numbers that are not whole");
-    if (list->size() > kMostEndIds) return failed(fmt::format("has {} ids, expected at most {}", list->size(), kMostEndIds));
+    if (list->size() > kMostEndIds) {
+      return failed(fmt::format("has {} ids, expected at most {}", list->size(), kMostEndIds));
+    }
     for (std::uint64_t i = 0; i < list->size(); ++i) ids.push_back(list->integer(i));
   } else {
     return failed(fmt::format("is {}, expected a token id or a list of them", kind_name(found->second)));

@@ -12,11 +12,11 @@
 namespace carat {
 
 /// Reads `folder`/tokenizer.json (BPE, byte-level or SentencePiece-like) or, when that is not there, tokenizer.model
-/// (SentencePiece BPE) and sets tokenizer.ggml.model, pre, tokens, scores, token_type, merges, add_space_prefix and the
-/// ids and add_bos_token that the file itself names. With neither file nothing is set. Pieces beyond
-/// "config.vocab_size" (or "config.text_config.vocab_size"), where that key is there already, are left out, and unused
-/// ones fill up to it. The lists take memory of category io that lives as long as `meta`; reading takes about twice
-/// that for a while, whatever the size of the file.
+/// (SentencePiece BPE) and sets tokenizer.ggml.model, pre, tokens, scores, token_type, merges, add_space_prefix,
+/// space_prefix_once (Metaspace puts no second space) and the ids and add_bos_token that the file itself names. With
+/// neither file nothing is set. Added tokens beyond "config.vocab_size" (or "config.text_config.vocab_size"), where
+/// that key is there already, are left out, and unused pieces fill up to it. The lists take memory of category io that
+/// lives as long as `meta`; reading tokenizer.json takes two to three times that for a while.
 /// Errors: a file that is cut, contradictory, or of a kind that the tokenizer cannot follow exactly.
 Status add_hf_tokenizer(const std::string& folder, MetaMap& meta, Budget& budget);
 

@@ -110,7 +110,7 @@ class RulesReader {
         return unsupported(fmt::format("normalizer {} of a byte-level tokenizer is not known; known is NFC",
                                        shown(type)));
       }
-      // Text that people type is in this form already; GGUF files say nothing of it, and no reader of theirs applies it.
+      // Text that people type is in this form already; a GGUF file could not even say that it is wanted.
       log_detail("tokenizer.json: text is taken to be in Unicode's composed form (NFC), as it nearly always is");
     }
     const std::string& last = steps.back();
@@ -195,7 +195,9 @@ class RulesReader {
           json_.fact(step + "replacement") == kSpaceMark) {
         replaced = true;
         const std::string_view scheme = json_.fact(step + "prepend_scheme");
-        rules_.space_prefix |= scheme == "first" || scheme == "always" || scheme.empty();
+        const bool prefix = scheme == "first" || scheme == "always" || scheme.empty();
+        rules_.prefix_once = prefix && !rules_.space_prefix;  // Metaspace looks whether one is there; Prepend does not
+        rules_.space_prefix |= prefix;
       } else if (type == "Split" && json_.fact(step + "pattern.String") == " " && replaced) {
         continue;  // the text has no spaces any more
       } else {

@@ -101,6 +101,7 @@ class Builder {
       CARAT_TRY(check_bytes());
       CARAT_TRY(score());
       meta.set("tokenizer.ggml.add_space_prefix", rules_.space_prefix);
+      if (rules_.prefix_once) meta.set("tokenizer.ggml.space_prefix_once", true);
     }
     CARAT_TRY(name_ids(meta));
     std::move(lists_).move_into(meta, !rules_.byte_level);

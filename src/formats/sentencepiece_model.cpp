@@ -251,7 +251,9 @@ Status fill(std::string_view text, VocabularyLists& lists) {
     if (piece.type < 1 || piece.type > 6) return failed(fmt::format("type {}; known are 1 to 6", piece.type));
     if (std::isnan(piece.score)) return failed("its score is NaN");
     auto type = static_cast<PieceType>(piece.type);
-    if (type == PieceType::byte && !is_byte_piece(piece.text)) return failed("a byte piece not spelled <0x00> to <0xFF>");
+    if (type == PieceType::byte && !is_byte_piece(piece.text)) {
+      return failed("a byte piece not spelled <0x00> to <0xFF>");
+    }
     const bool text_piece = type == PieceType::normal || type == PieceType::user_defined;
     if (text_piece && is_turn_marker(piece.text)) type = PieceType::control;
     lists.append(piece.text, piece.score, type);

@@ -13,7 +13,7 @@ Result<SpecialPieces> SpecialPieces::build(const Vocabulary& vocabulary, std::ui
   std::uint32_t count = 0;
   for (std::int32_t id = 0; id < vocabulary.size(); ++id) {
     const PieceKind kind = vocabulary.kind(id);
-    if (kind != PieceKind::control && kind != PieceKind::user_defined) continue;
+    if (kind != PieceKind::control && kind != PieceKind::user_defined && kind != PieceKind::unknown) continue;
     const std::string_view text = vocabulary.bytes(id);
     if (text.empty()) continue;
     if (text.size() > kLongest) {

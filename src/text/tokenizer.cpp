@@ -65,6 +65,8 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::create(const MetaMap& meta, Budget
     CARAT_ASSIGN(const bool prefix_default, default_space_prefix(meta));
     CARAT_ASSIGN(const auto prefix, meta.boolean("tokenizer.ggml.add_space_prefix"));
     made->add_space_prefix_ = prefix.value_or(prefix_default);
+    CARAT_ASSIGN(const auto once, meta.boolean("tokenizer.ggml.space_prefix_once"));
+    made->space_prefix_once_ = once.value_or(false);
   } else {
     CARAT_ASSIGN(const PreTokenizer pre_tokenizer, read_pre_tokenizer(meta));
     CARAT_ASSIGN(const StringList merges, read_merges(meta));
@@ -107,6 +109,7 @@ bool Tokenizer::is_eos(std::int32_t id) const { return std::binary_search(eos_id
 Result<std::string_view> Tokenizer::canonical(std::string_view text, EncodeOptions options, Buffer<char>& copy) const {
   if (spelling_ != Spelling::sentencepiece || text.empty()) return text;
   bool prefix = add_space_prefix_;
+  if (space_prefix_once_ && (text.starts_with(' ') || text.starts_with(kSpaceMark))) prefix = false;
   if (prefix && options.special) {
     const SpecialPieces::Match first = special_pieces_.longest_at(text, 0, true);
     prefix = first.id == kNoToken || vocabulary_.kind(first.id) != PieceKind::control;

@@ -26,8 +26,8 @@ struct EncodeOptions {
 class Tokenizer {
  public:
   /// Builds from the keys tokenizer.ggml.*: model ("llama": SentencePiece BPE, "gpt2": byte-level BPE), pre, tokens,
-  /// scores, token_type, merges, the special ids, add_bos_token, add_space_prefix. Nothing of `meta` is kept. The
-  /// memory is taken from `budget` (category tokenizer), which outlives the tokenizer.
+  /// scores, token_type, merges, the special ids, add_bos_token, add_space_prefix; and carat's own eos_token_ids and
+  /// space_prefix_once. Nothing of `meta` is kept. The memory is taken from `budget` (category tokenizer), which outlives the tokenizer.
   /// Errors: a missing, mistyped or contradictory key; an unknown model or pre-tokenizer (the known ones are listed).
   static Result<std::unique_ptr<Tokenizer>> create(const MetaMap& meta, Budget& budget);
 
@@ -78,6 +78,7 @@ class Tokenizer {
   Spelling spelling_ = Spelling::sentencepiece;
   bool add_bos_ = false;
   bool add_space_prefix_ = false;
+  bool space_prefix_once_ = false;  ///< not before a text that begins with a space
   std::vector<std::int32_t> eos_ids_;
 };
 

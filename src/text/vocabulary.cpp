@@ -178,7 +178,8 @@ std::uint64_t VocabularySource::special_bound() const {
   if (kinds) {
     for (std::uint64_t i = 0; i < kinds->size(); ++i) {
       const std::int64_t kind = kinds->integer(i);
-      bound += kind == static_cast<int>(PieceKind::control) || kind == static_cast<int>(PieceKind::user_defined);
+      bound += kind == static_cast<int>(PieceKind::control) || kind == static_cast<int>(PieceKind::user_defined) ||
+               kind == static_cast<int>(PieceKind::unknown);
     }
   }
   return bound;

@@ -52,7 +52,7 @@ struct VocabularySource {
   static Result<VocabularySource> read(const MetaMap& meta);
   /// Bytes that Vocabulary::build reserves (category tokenizer).
   std::uint64_t bytes_needed() const;
-  /// At most how many pieces are control or user-defined; needs no look at the pieces.
+  /// At most how many pieces are control, unknown or user-defined; needs no look at the pieces.
   std::uint64_t special_bound() const;
 };
 
