@@ -99,7 +99,7 @@ Result<Planned> plan_session(const SessionOptions& options) {
   CARAT_ASSIGN(const std::string path, resolve_model(options.model));
   CARAT_ASSIGN(planned.file, ModelFile::open(path, *planned.budget));
   const ModelFile& file = planned.file;
-  auto layout = make_weights_layout(file.config, file.gguf.tensors, *planned.kernels);
+  auto layout = make_weights_layout(file.config, file.tensors, *planned.kernels);
   if (!layout.ok()) return std::move(layout).status().with_context(path);
   planned.layout = std::move(layout).value();
 
@@ -115,7 +115,7 @@ Result<Planned> plan_session(const SessionOptions& options) {
   facts.sampler = options.sampler ? Engine::sampler_bytes(file.config.vocab) : 0;
   facts.io = loading_bytes(planned.layout, process.threads);
   // The directory's entries stay as long as the file is open.
-  for (const Reservation& entries : file.gguf.directory_memory) facts.io += entries.bytes();
+  for (const Reservation& entries : file.directory_memory) facts.io += entries.bytes();
   facts.fixed = process.fixed;
   facts.read_gb_per_s = process.read_gb_per_s;
   facts.prefill_tops = process.prefill_tops;
@@ -162,7 +162,7 @@ Status Session::load(const LoadProgress& progress) {
   CARAT_ASSIGN(tokenizer_, planned_.file.tokenizer(budget));
   chat_template_ = planned_.file.chat_template();
   // The header's bytes have served: they must not add to the peak while the weights come in.
-  planned_.file.gguf.meta = MetaMap();
+  planned_.file.meta = MetaMap();
   auto weights = load_weights(config(), planned_.layout, planned_.file.files, budget, *pool_, progress);
   if (!weights.ok()) return std::move(weights).status().with_context(planned_.file.path);
   weights_ = std::move(weights).value();

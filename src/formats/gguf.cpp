@@ -141,8 +141,10 @@ Result<GgufFile> read_gguf(const ByteSource& source, Budget& budget) {
 }
 
 Result<GgufFile> read_gguf(const std::string& path, Budget& budget) {
-  CARAT_ASSIGN(const File file, File::open(path));
-  return read_gguf(FileSource(file), budget);
+  CARAT_ASSIGN(const File opened, File::open(path));
+  CARAT_ASSIGN(GgufFile file, read_gguf(FileSource(opened), budget));
+  CARAT_TRY(gguf::add_parts(path, budget, file));
+  return file;
 }
 
 }  // namespace carat

@@ -41,4 +41,9 @@ Status read_keys(Cursor& cursor, std::uint64_t count, EntryMemory& memory, MetaM
 /// lie inside the file.
 Status read_tensors(Cursor& cursor, std::uint64_t count, EntryMemory& memory, GgufFile& file);
 
+inline constexpr std::int64_t kMostParts = 65535;  ///< split.count is a u16
+
+/// gguf_split.cpp: where `file`, read from `path`, is the first part of a model, adds the tensors of the other parts.
+Status add_parts(const std::string& path, Budget& budget, GgufFile& file);
+
 }  // namespace carat::gguf

@@ -7,8 +7,12 @@
 #include <filesystem>
 
 #include "arch/families.h"
+#include "arch/hf_config.h"
 #include "arch/tensor_roles.h"
 #include "base/log.h"
+#include "formats/gguf.h"
+#include "formats/hf_folder.h"
+#include "formats/hf_tokenizer.h"
 
 namespace carat {
 namespace {
@@ -48,19 +52,55 @@ Result<std::string> resolve_model(const std::string& model) {
   return io_error(fmt::format("{}: no such file", model));
 }
 
+namespace {
+
+Status read_gguf_into(ModelFile& file, Budget& budget) {
+  CARAT_ASSIGN(GgufFile gguf, read_gguf(file.path, budget));
+  file.format = fmt::format("GGUF version {}", gguf.version);
+  file.meta = std::move(gguf.meta);
+  file.tensors = std::move(gguf.tensors);
+  file.directory_memory = std::move(gguf.directory_memory);
+  auto config = config_from_gguf(file.meta, file.tensors);
+  if (!config.ok()) return std::move(config).status().with_context(file.path);
+  file.config = std::move(config).value();
+  return ok_status();
+}
+
+Status read_hf_into(ModelFile& file, Budget& budget) {
+  CARAT_ASSIGN(HfFolder folder, read_hf_folder(file.path, budget));
+  file.format = "Hugging Face folder";
+  file.meta = std::move(folder.meta);
+  file.directory_memory = std::move(folder.directory_memory);
+  std::vector<std::string> skipped;
+  auto tensors = rename_hf_tensors(file.meta, folder.tensors, skipped);
+  if (!tensors.ok()) return std::move(tensors).status().with_context(file.path);
+  file.tensors = std::move(tensors).value();
+  if (!skipped.empty()) {
+    log_note(fmt::format("{}: {} tensors that text generation does not use are skipped: {}, …", file.path,
+                         skipped.size(), skipped.front()));
+  }
+  auto config = config_from_hf(file.meta, file.tensors);
+  if (!config.ok()) return std::move(config).status().with_context(file.path);
+  file.config = std::move(config).value();
+  Status status = add_hf_tokenizer(file.path, file.meta, budget);
+  if (status.ok()) status = add_hf_special_ids(file.meta);
+  return std::move(status).with_context(file.path);
+}
+
+}  // namespace
+
 Result<ModelFile> ModelFile::open(const std::string& path, Budget& budget) {
   ModelFile file;
   file.path = path;
-  CARAT_ASSIGN(file.gguf, read_gguf(path, budget));
-  auto config = config_from_gguf(file.gguf.meta, file.gguf.tensors);
-  if (!config.ok()) return std::move(config).status().with_context(path);
-  file.config = std::move(config).value();
-  for (const std::string& name : file.gguf.tensors.files) {
+  std::error_code error;
+  CARAT_TRY(std::filesystem::is_directory(path, error) ? read_hf_into(file, budget) : read_gguf_into(file, budget));
+  for (const std::string& name : file.tensors.files) {
     CARAT_ASSIGN(File data, File::open(name));
+    file.file_bytes += data.bytes();
     file.files.push_back(std::move(data));
   }
   std::vector<std::string> unused;
-  auto bound = bind_tensors(file.config, file.gguf.tensors, &unused);
+  auto bound = bind_tensors(file.config, file.tensors, &unused);
   if (!bound.ok()) return std::move(bound).status().with_context(path);
   if (!unused.empty()) {
     log_note(fmt::format("{}: {} {} not used: {}{}", path, unused.size(),
@@ -71,8 +111,8 @@ Result<ModelFile> ModelFile::open(const std::string& path, Budget& budget) {
 }
 
 Result<std::unique_ptr<Tokenizer>> ModelFile::tokenizer(Budget& budget) const {
-  if (!Tokenizer::present(gguf.meta)) return std::unique_ptr<Tokenizer>();
-  auto made = Tokenizer::create(gguf.meta, budget);
+  if (!Tokenizer::present(meta)) return std::unique_ptr<Tokenizer>();
+  auto made = Tokenizer::create(meta, budget);
   if (!made.ok()) return std::move(made).status().with_context(path);
   if (static_cast<std::uint32_t>(made.value()->size()) > config.vocab) {
     return invalid(fmt::format("{}: the tokenizer has {} pieces, but tensor 'token_embd.weight' only {} rows", path,
@@ -82,8 +122,12 @@ Result<std::unique_ptr<Tokenizer>> ModelFile::tokenizer(Budget& budget) const {
 }
 
 std::string ModelFile::chat_template() const {
-  const auto text = gguf.meta.string("tokenizer.chat_template");
-  return text.ok() && text.value() ? std::string(*text.value()) : std::string();
+  // GGUF's key, then a Hugging Face folder's own file, then the older place inside tokenizer_config.json.
+  for (const char* key : {"tokenizer.chat_template", "chat_template", "tokenizer_config.chat_template"}) {
+    const auto text = meta.string(key);
+    if (text.ok() && text.value()) return std::string(*text.value());
+  }
+  return {};
 }
 
 }  // namespace carat

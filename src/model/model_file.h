@@ -8,8 +8,10 @@
 
 #include "arch/model_config.h"
 #include "base/status.h"
-#include "formats/gguf.h"
+#include "memory/budget.h"
 #include "os/file.h"
+#include "tensor/meta_map.h"
+#include "tensor/tensor_dir.h"
 #include "text/tokenizer.h"
 
 namespace carat {
@@ -20,14 +22,18 @@ Result<std::string> resolve_model(const std::string& model);
 
 struct ModelFile {
   std::string path;
-  GgufFile gguf;
+  std::string format;  ///< "GGUF version 3"
+  MetaMap meta;
+  TensorDir tensors;  ///< under our names
+  std::vector<Reservation> directory_memory;  ///< of the entries of meta and tensors
+  std::uint64_t file_bytes = 0;               ///< of all files
   ModelConfig config;
   std::vector<File> files;  ///< open for reading, in the order of TensorDir::files
 
   static Result<ModelFile> open(const std::string& path, Budget& budget);
   /// The tokenizer, or null for a file that holds none (such a file still serves ids).
   Result<std::unique_ptr<Tokenizer>> tokenizer(Budget& budget) const;
-  std::uint64_t tokenizer_bytes() const { return Tokenizer::bytes_needed(gguf.meta); }
+  std::uint64_t tokenizer_bytes() const { return Tokenizer::bytes_needed(meta); }
   /// Chat template text of the file; empty when it has none.
   std::string chat_template() const;
 };

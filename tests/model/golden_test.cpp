@@ -35,6 +35,15 @@ std::vector<Case> cases() {
   return all;
 }
 
+double max_difference(const std::vector<float>& got, const float* want) {
+  double worst = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    if (!std::isfinite(got[i])) return INFINITY;
+    worst = std::max(worst, std::abs(double{got[i]} - double{want[i]}));
+  }
+  return worst;
+}
+
 class Golden : public testing::TestWithParam<Case> {
  protected:
   std::string folder() const { return CARAT_FIXTURES "/tiny/" + GetParam().model; }
@@ -49,7 +58,32 @@ class Golden : public testing::TestWithParam<Case> {
     options.isa = GetParam().isa;
     options.threads = threads;
     options.ask.threads = static_cast<std::uint32_t>(threads);
-    return ModelRunner::load(folder() + "/model.gguf", options);
+    return ModelRunner::load(paths().front(), options);
+  }
+
+  /// What expected.json says there is, as paths: "gguf" and "folder" unless it says otherwise.
+  std::vector<std::string> paths() const {
+    std::vector<std::string> all;
+    for (const auto& form : expected().value("forms", std::vector<std::string>{"gguf", "folder"})) {
+      all.push_back(form == "gguf" ? folder() + "/model.gguf" : folder());
+    }
+    return all;
+  }
+
+  /// One case of expected.json.
+  void check_case(const nlohmann::json& one, ModelRunner& runner) const {
+    const Matrix reference = read_npy(folder() + "/" + one["name"].get<std::string>() + ".npy");
+    ASSERT_GT(reference.rows, 0u);
+    runner.rope_offset = one["position_offset"].get<std::int32_t>();
+    const auto ids = one["ids"].get<std::vector<std::int32_t>>();
+    const auto logits = runner.run_chunked(runner.open(), ids, 64);
+    const auto rows = one["positions"].get<std::vector<std::size_t>>();
+    ASSERT_EQ(rows.size(), reference.rows);
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      ASSERT_EQ(logits[rows[r]].size(), reference.columns);
+      EXPECT_LE(max_difference(logits[rows[r]], reference.row(r)), tolerance(reference))
+          << one["name"] << " row " << rows[r];
+    }
   }
 
   // ref is held to 1e-4 of the largest logit (float32 sums in another order), vector tables to 1e-3.
@@ -60,30 +94,16 @@ class Golden : public testing::TestWithParam<Case> {
   }
 };
 
-double max_difference(const std::vector<float>& got, const float* want) {
-  double worst = 0;
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    if (!std::isfinite(got[i])) return INFINITY;
-    worst = std::max(worst, std::abs(double{got[i]} - double{want[i]}));
-  }
-  return worst;
-}
-
+/// The same weights as a GGUF file and as a Hugging Face folder.
 TEST_P(Golden, LogitsEqualTheReference) {
-  for (const auto& one : expected()["cases"]) {
-    const auto runner = load();
-    ASSERT_NE(runner, nullptr);
-    const Matrix reference = read_npy(folder() + "/" + one["name"].get<std::string>() + ".npy");
-    ASSERT_GT(reference.rows, 0u);
-    runner->rope_offset = one["position_offset"].get<std::int32_t>();
-    const auto ids = one["ids"].get<std::vector<std::int32_t>>();
-    const auto logits = runner->run_chunked(runner->open(), ids, 64);
-    const auto rows = one["positions"].get<std::vector<std::size_t>>();
-    ASSERT_EQ(rows.size(), reference.rows);
-    for (std::size_t r = 0; r < rows.size(); ++r) {
-      ASSERT_EQ(logits[rows[r]].size(), reference.columns);
-      EXPECT_LE(max_difference(logits[rows[r]], reference.row(r)), tolerance(reference))
-          << one["name"] << " row " << rows[r];
+  for (const std::string& path : paths()) {
+    for (const auto& one : expected()["cases"]) {
+      RunnerOptions options;
+      options.isa = GetParam().isa;
+      const auto runner = ModelRunner::load(path, options);
+      ASSERT_NE(runner, nullptr);
+      SCOPED_TRACE(path);
+      check_case(one, *runner);
     }
   }
 }
@@ -111,7 +131,7 @@ TEST_P(Golden, AnyBatchAndAnyThreadsGiveTheSameBits) {
     options.threads = threads;
     options.ask.threads = static_cast<std::uint32_t>(threads);
     options.ask.parallel = 3;
-    const auto runner = ModelRunner::load(folder() + "/model.gguf", options);
+    const auto runner = ModelRunner::load(paths().front(), options);
     ASSERT_NE(runner, nullptr);
     const SequenceId a = runner->open();
     const SequenceId b = runner->open();

@@ -24,7 +24,7 @@ struct Opened {
   Status open(const std::string& path) {
     CARAT_ASSIGN(file, ModelFile::open(path, budget));
     CARAT_ASSIGN(const KernelTable* table, select_kernel_table("ref"));
-    CARAT_ASSIGN(layout, make_weights_layout(file.config, file.gguf.tensors, *table));
+    CARAT_ASSIGN(layout, make_weights_layout(file.config, file.tensors, *table));
     return ok_status();
   }
   Result<ModelWeights> load(int threads = 1, const LoadProgress& progress = nullptr) {

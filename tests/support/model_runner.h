@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "arch/families.h"
-#include "formats/gguf.h"
 #include "model/decoder.h"
+#include "model/model_file.h"
 #include "os/file.h"
 
 namespace carat::test {
@@ -132,13 +132,10 @@ class ModelRunner {
   Status start(const std::string& path) {
     CARAT_ASSIGN(kernels_, select_kernel_table(options_.isa));
     CARAT_ASSIGN(pool_, ThreadPool::create({.threads = options_.threads, .cpus = {}}));
-    CARAT_ASSIGN(GgufFile file, read_gguf(path, budget_));
-    CARAT_ASSIGN(config_, config_from_gguf(file.meta, file.tensors));
+    CARAT_ASSIGN(const ModelFile file, ModelFile::open(path, budget_));
+    config_ = file.config;
     CARAT_ASSIGN(const WeightsLayout layout, make_weights_layout(config_, file.tensors, *kernels_));
-    std::vector<File> files;
-    CARAT_ASSIGN(File data, File::open(path));
-    files.push_back(std::move(data));
-    CARAT_ASSIGN(weights_, load_weights(config_, layout, files, budget_, *pool_, nullptr));
+    CARAT_ASSIGN(weights_, load_weights(config_, layout, file.files, budget_, *pool_, nullptr));
     CARAT_ASSIGN(kv_, KvPool::create(budget_, config_, options_.ask));
     CARAT_ASSIGN(Decoder decoder, Decoder::create(config_, weights_, *kernels_, options_.forms, options_.ask, budget_,
                                                   *pool_));
