@@ -43,7 +43,9 @@ struct NibbleBlocks {
   static float scale(const std::byte* group, int /*step*/, int /*half*/, int row) {
     return load_half(group + kScales + 2 * row);
   }
-  static float minimum(const std::byte* group, int /*step*/, int row) { return load_half(group + kMinima + 2 * row); }
+  static float minimum(const std::byte* group, int /*step*/, int row) {
+    return has_minimum ? load_half(group + kMinima + 2 * row) : 0;
+  }
 
   /// File block: d, [m], [32 fifth bits], 16 bytes of which byte i holds elements i and i + 16: just our quads.
   static void pack(const std::byte* const* blocks, std::byte* group) {
