@@ -14,6 +14,13 @@
 
 namespace carat {
 
+/// What config.json may leave out because the reference's config class has a default for it. The published Gemma 3 4B
+/// states neither heads nor head size.
+struct HfDefaults {
+  std::optional<std::uint32_t> heads, kv_heads, head_dim, context, window;
+  std::optional<double> query_scalar;
+};
+
 /// Defaults and rules of one architecture. Values in a file's keys win over the defaults here.
 struct Family {
   std::string_view architecture;  ///< GGUF's general.architecture
@@ -32,6 +39,7 @@ struct Family {
   double local_rope_base = 0;      ///< of local layers; 0: the same base everywhere
   float attn_softcap = 0;          ///< of presets only: a file must state its own
   float final_softcap = 0;
+  HfDefaults hf_defaults;
 };
 
 std::span<const Family> families();

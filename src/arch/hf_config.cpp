@@ -160,25 +160,32 @@ Result<std::vector<bool>> read_layer_kinds(const Family& family, const HfKeys& k
   return local;
 }
 
-/// Mistral 7B v0.1 has one window for all layers; Qwen 2 states one but does not use it unless told.
-Result<bool> window_everywhere(const Family& family, const HfKeys& keys) {
-  if (family.global_every != 0 || keys.has("layer_types")) return false;
+/// Families without a layer pattern: the first layer that has the window, `count` when none has. Mistral 7B v0.1 has it
+/// in all layers; Qwen states one but uses it only when told, and then from layer max_window_layers on.
+Result<std::uint32_t> first_windowed_layer(const Family& family, const HfKeys& keys, std::uint32_t count) {
+  if (family.global_every != 0 || keys.has("layer_types")) return count;
   CARAT_ASSIGN(const auto window, keys.meta().integer(keys.full("sliding_window")));
-  if (!window) return false;
+  if (!window) return count;
   CARAT_ASSIGN(const std::string model_type, keys.text("model_type"));
-  CARAT_ASSIGN(const bool used, keys.flag("use_sliding_window", model_type == "mistral"));
-  return used;
+  const bool all_layers = model_type == "mistral";
+  CARAT_ASSIGN(const bool used, keys.flag("use_sliding_window", all_layers));
+  if (!used) return count;
+  constexpr std::int64_t kQwenDefault = 28;
+  CARAT_ASSIGN(const auto first, keys.meta().integer(keys.full("max_window_layers")));
+  const std::int64_t layer = first.value_or(all_layers ? 0 : kQwenDefault);
+  if (layer < 0) return invalid(fmt::format("config.json: 'max_window_layers' is {}, expected 0 or more", layer));
+  return static_cast<std::uint32_t>(std::min<std::int64_t>(layer, count));
 }
 
 Status read_layers(const Family& family, const HfKeys& keys, ModelConfig& config) {
   CARAT_ASSIGN(const std::uint32_t count, keys.count("num_hidden_layers", 1 << 12));
   CARAT_ASSIGN(const RopePair ropes, read_ropes(family, keys));
   CARAT_ASSIGN(std::vector<bool> local, read_layer_kinds(family, keys, count));
-  CARAT_ASSIGN(const bool everywhere, window_everywhere(family, keys));
-  if (everywhere) local.assign(count, true);
+  CARAT_ASSIGN(const std::uint32_t first_windowed, first_windowed_layer(family, keys, count));
+  std::fill(local.begin() + first_windowed, local.end(), true);
   std::uint32_t window = 0;
   if (std::find(local.begin(), local.end(), true) != local.end()) {
-    CARAT_ASSIGN(window, keys.count("sliding_window", std::int64_t{1} << 31));
+    CARAT_ASSIGN(window, keys.count("sliding_window", std::int64_t{1} << 31, family.hf_defaults.window));
   }
   config.layers.resize(count);
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -193,15 +200,16 @@ Status read_sizes(const Family& family, const HfKeys& keys, ModelConfig& config)
   constexpr std::int64_t kMaxWidth = 1 << 20;
   CARAT_ASSIGN(config.width, keys.count("hidden_size", kMaxWidth));
   CARAT_ASSIGN(config.ffn, keys.count("intermediate_size", kMaxWidth));
-  CARAT_ASSIGN(config.heads, keys.count("num_attention_heads", 1 << 12));
-  CARAT_ASSIGN(config.kv_heads, keys.count("num_key_value_heads", 1 << 12, config.heads));
-  CARAT_ASSIGN(config.context, keys.count("max_position_embeddings", std::int64_t{1} << 31));
+  const HfDefaults& defaults = family.hf_defaults;
+  CARAT_ASSIGN(config.heads, keys.count("num_attention_heads", 1 << 12, defaults.heads));
+  CARAT_ASSIGN(config.kv_heads, keys.count("num_key_value_heads", 1 << 12, defaults.kv_heads.value_or(config.heads)));
+  CARAT_ASSIGN(config.context, keys.count("max_position_embeddings", std::int64_t{1} << 31, defaults.context));
   if (config.heads % config.kv_heads != 0) {
     return invalid(fmt::format("config.json: num_attention_heads {} is not a multiple of num_key_value_heads {}",
                                config.heads, config.kv_heads));
   }
-  std::optional<std::uint32_t> derived;
-  if (!family.head_dim_required && config.width % config.heads == 0) derived = config.width / config.heads;
+  std::optional<std::uint32_t> derived = defaults.head_dim;
+  if (!derived && !family.head_dim_required && config.width % config.heads == 0) derived = config.width / config.heads;
   CARAT_ASSIGN(config.head_dim, keys.count("head_dim", 1 << 12, derived));
   if (config.head_dim % 2 != 0) {
     return invalid(fmt::format("config.json: head_dim is {}, expected an even number", config.head_dim));
@@ -213,7 +221,8 @@ Status read_scales(const Family& family, const HfKeys& keys, ModelConfig& config
   CARAT_ASSIGN(const auto eps, keys.real("rms_norm_eps"));
   config.norm_eps = static_cast<float>(eps.value_or(1e-6));
   CARAT_ASSIGN(const auto scalar, keys.real("query_pre_attn_scalar"));
-  config.query_scale = static_cast<float>(1 / std::sqrt(scalar.value_or(config.head_dim)));
+  const double default_scalar = family.hf_defaults.query_scalar.value_or(config.head_dim);
+  config.query_scale = static_cast<float>(1 / std::sqrt(scalar.value_or(default_scalar)));
   for (const auto& [key, field] : {std::pair("attn_logit_softcapping", &ModelConfig::attn_softcap),
                                    std::pair("final_logit_softcapping", &ModelConfig::final_softcap)}) {
     CARAT_ASSIGN(const auto cap, keys.real(key));

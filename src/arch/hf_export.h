@@ -1,0 +1,39 @@
+// The other direction of hf_config.h: a ModelConfig as Hugging Face's config.json and tensor names.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "arch/model_config.h"
+#include "arch/tensor_roles.h"
+#include "base/status.h"
+
+namespace carat {
+
+/// "model.layers.3.self_attn.q_proj.weight". Not for TensorRole::rope_factors, which such folders hold in config.json.
+std::string hf_tensor_name(const ModelConfig& config, const TensorSlot& slot);
+
+/// Ids that config.json repeats from the tokenizer.
+struct HfSpecialIds {
+  std::optional<std::int64_t> bos;
+  std::optional<std::int64_t> eos;
+  std::optional<std::int64_t> pad;
+};
+
+/// The text of config.json, with the keys that transformers 4 and 5 and carat read. `type` is the type of the weights.
+/// Errors: a layer layout that the family's config has no keys for.
+Result<std::string> hf_config_json(const ModelConfig& config, const HfSpecialIds& ids, DType type);
+
+/// What the inverse frequencies are divided by, float32 [head_dim / 2]: GGUF's rope_freqs.weight. Long wavelengths get
+/// `factor`, short ones 1, those between 1 / ((1 - s) / factor + s) with s rising from 0 to 1.
+std::vector<float> llama3_rope_factors(const RopeSpec& rope, std::uint32_t head_dim);
+
+/// The scaling whose factors these are, to float32's accuracy. GGUF keeps the factors only, of which many settings have
+/// the same; the one with low_frequency_factor 1 is returned. Unsupported when there is none.
+Result<Llama3RopeScaling> llama3_from_rope_factors(std::span<const float> factors, double base);
+
+}  // namespace carat
