@@ -10,7 +10,8 @@ For each entry of MODELS, `tests/fixtures/tiny/<name>/` gets
 
 The logits are those of one prefill. The script stops unless token by token and chunked
 evaluation agree with it, the saved folder gives the same bits when loaded again, and every
-switch listed in `must_matter` changes the logits clearly when it is set otherwise.
+switch listed in `must_matter` changes the logits clearly when it is set otherwise. Models
+with `gguf=False` are folders only: llama.cpp has no key for their switch.
 
     python tools/goldens/tiny_models.py [NAME ...]
 
@@ -24,6 +25,7 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import gguf
@@ -37,11 +39,13 @@ from reference import (
     FIXTURES, as_float32, bfloat16, exact_rope, llama3_factors, round_embed_scale, versions,
     write_json,
 )
+from tiny_multimodal import reload_multimodal, wrap_multimodal
 from tiny_vocab import byte_level_vocab, sentencepiece_vocab
 
 AGREEMENT = 2e-4  # |prefill - token by token|: float32 sums in another order, logits up to ~20
 CLEAR = 0.02  # least lead of a greedy choice
 MATTERS = 0.05  # least change of some logit when a switch of `must_matter` is set otherwise
+BEYOND = 2.0  # least |score| / cap and |logit| / cap where a model has caps
 
 
 # --- families -----------------------------------------------------------------------------
@@ -105,6 +109,33 @@ def llama_keys(writer: GGUFWriter, config) -> None:
     writer.add_rope_dimension_count(config.head_dim)
 
 
+def gemma_keys(writer: GGUFWriter, config) -> None:
+    """Gemma 1's converter does not go through the base class and writes no RoPE base."""
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    add_head_dim(writer, config)
+    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+
+
+def gemma2_keys(writer: GGUFWriter, config) -> None:
+    gemma_keys(writer, config)
+    writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
+    writer.add_final_logit_softcapping(config.final_logit_softcapping)
+    writer.add_sliding_window(config.sliding_window)
+    if config.query_pre_attn_scalar != config.head_dim:  # as for Gemma 3
+        writer.add_attention_scale(config.query_pre_attn_scalar**-0.5)
+
+
+def qwen3_keys(writer: GGUFWriter, config) -> None:
+    add_common_keys(writer, config)
+    add_head_dim(writer, config)
+
+
 def shifted_norms(name: str, weight: torch.Tensor, config) -> torch.Tensor:
     return weight + 1 if name.endswith("norm.weight") else weight
 
@@ -128,6 +159,26 @@ FAMILIES = {
         transformers.LlamaConfig, transformers.LlamaForCausalLM, MODEL_ARCH.LLAMA,
         byte_level_vocab, llama_keys, bos=None, stored=adjacent_pairs,
     ),
+    "gemma": Family(
+        transformers.GemmaConfig, transformers.GemmaForCausalLM, MODEL_ARCH.GEMMA,
+        sentencepiece_vocab, gemma_keys, bos=2, stored=shifted_norms, norm_offset=1.0,
+    ),
+    "gemma2": Family(
+        transformers.Gemma2Config, transformers.Gemma2ForCausalLM, MODEL_ARCH.GEMMA2,
+        sentencepiece_vocab, gemma2_keys, bos=2, stored=shifted_norms, norm_offset=1.0,
+    ),
+    "qwen2": Family(
+        transformers.Qwen2Config, transformers.Qwen2ForCausalLM, MODEL_ARCH.QWEN2,
+        partial(byte_level_vocab, pre="qwen2"), add_common_keys, bos=None,
+    ),
+    "qwen3": Family(
+        transformers.Qwen3Config, transformers.Qwen3ForCausalLM, MODEL_ARCH.QWEN3,
+        partial(byte_level_vocab, pre="qwen2"), qwen3_keys, bos=None,
+    ),
+    "mistral": Family(
+        transformers.MistralConfig, transformers.MistralForCausalLM, MODEL_ARCH.LLAMA,
+        sentencepiece_vocab, llama_keys, bos=2, stored=adjacent_pairs,
+    ),
 }
 
 
@@ -147,11 +198,14 @@ class Tiny:
     name: str
     family: str
     config: dict
-    # config overrides, each of which must change the logits ("rope.full_attention.factor": 1)
+    # config overrides, each of which must change the logits ("rope.full_attention.factor": 1);
+    # "fill.q_proj.bias": 0 sets every weight of that ending
     must_matter: list[dict]
     cases: list[Case] = field(default_factory=lambda: [Case("short")])
     style: str = "v5"  # config.json: "hub" (as published files) or "v5" (as transformers 5)
     omit_head_dim: bool = False  # Llama files may lack it: then d / heads
+    gguf: bool = True  # False: the folder only, where llama.cpp's converter loses the switch
+    wrap: str | None = None  # prefix of the text tensors in a Gemma3ForConditionalGeneration
 
 
 def gemma3_config(**changes) -> dict:
@@ -183,12 +237,47 @@ def llama_config(**changes) -> dict:
     }
 
 
+def gemma_config(**changes) -> dict:
+    return {
+        "vocab_size": 288, "max_position_embeddings": 8192, "rms_norm_eps": 1e-6,
+        "tie_word_embeddings": True, "bos_token_id": 2, "eos_token_id": 1, "pad_token_id": 0,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}, **changes,
+    }
+
+
+def qwen_config(**changes) -> dict:
+    return {
+        "vocab_size": 288, "num_hidden_layers": 2, "max_position_embeddings": 32768,
+        "rms_norm_eps": 1e-6, "bos_token_id": 1, "eos_token_id": 2,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0}, **changes,
+    }
+
+
+def mistral_config(**changes) -> dict:
+    # head_dim is not d / heads, as in Mistral Nemo
+    return {
+        "vocab_size": 288, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 1, "head_dim": 16, "intermediate_size": 40,
+        "max_position_embeddings": 32768, "rms_norm_eps": 1e-5, "bos_token_id": 2, "eos_token_id": 1,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0}, **changes,
+    }
+
+
 GEMMA3_SWITCHES = [
     {"sliding_window": 7}, {"sliding_window": 9}, {"sliding_window": 4096},
     {"rope.full_attention.rope_theta": 10000.0}, {"rope.sliding_attention.rope_theta": 1e6},
     {"query_pre_attn_scalar": 64}, {"hidden_activation": "silu"},
 ]
 FACTOR_SWITCHES = [{"rope.full_attention.factor": 1.0}]
+GEMMA2_SWITCHES = [
+    {"sliding_window": 7}, {"sliding_window": 9}, {"sliding_window": 4096},
+    {"attn_logit_softcapping": None}, {"final_logit_softcapping": None},
+    {"attn_logit_softcapping": 4.0}, {"final_logit_softcapping": 5.0},
+    {"hidden_activation": "silu"}, {"rope.rope_theta": 1e6},
+]
+BIAS_SWITCHES = [{f"fill.{part}_proj.bias": 0.0} for part in "qkv"]
+QK_NORM_SWITCHES = [{f"fill.{part}_norm.weight": 1.0} for part in "qk"]
+FAR_OUT = [Case("short"), Case("offset", position_offset=1_000_000)]
 
 MODELS = [
     # 4B-like: factor 8 on global layers. Layer 5 of 6 is the global one.
@@ -247,6 +336,95 @@ MODELS = [
             "original_max_position_embeddings": 64}),
         [{"rope.factor": 1.0}, {"rope.low_freq_factor": 2.0}, {"rope.high_freq_factor": 2.0}],
         cases=[Case("short"), Case("offset", position_offset=100_000)], style="hub",
+    ),
+    # Seeds follow the place in this list: add at the end.
+    # Gemma 2B-like: head_dim 256, one KV head.
+    Tiny(
+        "gemma-mqa256", "gemma",
+        gemma_config(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, head_dim=256,
+                     num_key_value_heads=1, intermediate_size=32),
+        [{"rope.rope_theta": 1e6}, {"hidden_act": "silu"}], style="hub",
+    ),
+    # Gemma 7B-like: as many KV heads as heads; head_dim 24 and widths that no vector divides.
+    Tiny(
+        "gemma-mha24", "gemma",
+        gemma_config(hidden_size=27, num_hidden_layers=2, num_attention_heads=3, head_dim=24,
+                     num_key_value_heads=3, intermediate_size=37),
+        [{"rope.rope_theta": 1e6}, {"hidden_act": "silu"}], cases=FAR_OUT, style="v5",
+    ),
+    # Caps far below the scores and logits; window 8 on even layers, 40 tokens.
+    Tiny(
+        "gemma2-caps", "gemma2",
+        gemma_config(hidden_size=24, num_hidden_layers=3, num_attention_heads=4, head_dim=24,
+                     num_key_value_heads=2, intermediate_size=24, query_pre_attn_scalar=24,
+                     attn_logit_softcapping=2.0, final_logit_softcapping=2.5, sliding_window=8),
+        GEMMA2_SWITCHES + [{"query_pre_attn_scalar": 64}], cases=FAR_OUT, style="hub",
+    ),
+    # 27B-like: head_dim 128, query scale not 1 / sqrt(head_dim).
+    Tiny(
+        "gemma2-scale40", "gemma2",
+        gemma_config(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, head_dim=128,
+                     num_key_value_heads=1, intermediate_size=40, query_pre_attn_scalar=40,
+                     attn_logit_softcapping=2.0, final_logit_softcapping=2.0, sliding_window=8),
+        GEMMA2_SWITCHES + [{"query_pre_attn_scalar": 128}], style="v5",
+    ),
+    # 8 heads on 1, of 6 values each; tied; a window stated but not used.
+    Tiny(
+        "qwen2-mqa81", "qwen2",
+        qwen_config(hidden_size=48, num_attention_heads=8, num_key_value_heads=1, intermediate_size=40,
+                    tie_word_embeddings=True),
+        BIAS_SWITCHES + [{"rope.rope_theta": 10000.0}], cases=FAR_OUT, style="hub",
+    ),
+    Tiny(
+        "qwen2-untied", "qwen2",
+        qwen_config(hidden_size=32, num_attention_heads=4, num_key_value_heads=2, intermediate_size=56,
+                    tie_word_embeddings=False),
+        BIAS_SWITCHES + [{"rope.rope_theta": 10000.0}], style="v5",
+    ),
+    # The window used, from layer 1 on.
+    Tiny(
+        "qwen2-window", "qwen2",
+        qwen_config(hidden_size=32, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+                    intermediate_size=40, tie_word_embeddings=True, use_sliding_window=True,
+                    sliding_window=8, max_window_layers=1),
+        BIAS_SWITCHES + [{"sliding_window": 7}, {"sliding_window": 9}, {"max_window_layers": 0},
+                         {"max_window_layers": 2}], style="hub", gguf=False,
+    ),
+    # Norms of q and k, own head, 4 heads of 64 on 1.
+    Tiny(
+        "qwen3-untied", "qwen3",
+        qwen_config(hidden_size=16, num_attention_heads=4, num_key_value_heads=1, head_dim=64,
+                    intermediate_size=32, tie_word_embeddings=False),
+        QK_NORM_SWITCHES + [{"rope.rope_theta": 10000.0}], style="v5",
+    ),
+    Tiny(
+        "qwen3-tied", "qwen3",
+        qwen_config(hidden_size=24, num_attention_heads=4, num_key_value_heads=2, head_dim=32,
+                    intermediate_size=40, tie_word_embeddings=True),
+        QK_NORM_SWITCHES + [{"rope.rope_theta": 10000.0}], cases=FAR_OUT, style="hub",
+    ),
+    Tiny(
+        "mistral-full", "mistral", mistral_config(sliding_window=None),
+        [{"rope.rope_theta": 10000.0}, {"sliding_window": 8}], style="v5",
+    ),
+    # Mistral 7B v0.1: every layer has the window.
+    Tiny(
+        "mistral-window", "mistral", mistral_config(sliding_window=8),
+        [{"sliding_window": 7}, {"sliding_window": 9}, {"sliding_window": None}],
+        style="hub", gguf=False,
+    ),
+    # Text and vision in one checkpoint, in the older and the newer form.
+    Tiny(
+        "gemma3-vision", "gemma3",
+        gemma3_config(hidden_size=16, head_dim=16, num_hidden_layers=6, num_attention_heads=2,
+                      num_key_value_heads=1, intermediate_size=24, query_pre_attn_scalar=16, factor=8.0),
+        GEMMA3_SWITCHES + FACTOR_SWITCHES, style="hub", gguf=False, wrap="language_model.model.",
+    ),
+    Tiny(
+        "gemma3-vision5", "gemma3",
+        gemma3_config(hidden_size=16, head_dim=16, num_hidden_layers=6, num_attention_heads=2,
+                      num_key_value_heads=1, intermediate_size=24, query_pre_attn_scalar=16, factor=8.0),
+        GEMMA3_SWITCHES + FACTOR_SWITCHES, style="v5", gguf=False, wrap="model.language_model.",
     ),
 ]
 
@@ -337,10 +515,35 @@ def greedy_ids(model, ids: list[int], count: int = 12) -> tuple[list[int], float
 
 def check_switches(tiny: Tiny, weights: dict, ids: list[int], logits: torch.Tensor) -> None:
     for changes in tiny.must_matter:
-        other = prefill(build_model(tiny, weights, changes), ids)
+        fills = {k.removeprefix("fill."): v for k, v in changes.items() if k.startswith("fill.")}
+        other_weights = dict(weights)
+        for ending, value in fills.items():
+            for name in [name for name in weights if name.endswith(ending)]:
+                other_weights[name] = torch.full_like(weights[name], value)
+        overrides = {k: v for k, v in changes.items() if not k.startswith("fill.")}
+        other = prefill(build_model(tiny, other_weights, overrides), ids)
         change = (other - logits).abs().max().item()
         print(f"  {str(changes):58s} changes a logit by {change:7.3f}")
         assert change > MATTERS, f"{tiny.name}: {changes} has no visible effect"
+
+
+def check_caps(tiny: Tiny, model, ids: list[int]) -> None:
+    """Scores [batch, heads, rows, columns] and logits [batch, rows, vocab] go well beyond their caps."""
+    if not getattr(model.config, "attn_logit_softcapping", None):
+        return
+    beyond, tanh = {3: 0.0, 4: 0.0}, torch.tanh
+
+    def record(x):
+        beyond[x.dim()] = max(beyond[x.dim()], x.abs().max().item())
+        return tanh(x)
+
+    torch.tanh = record  # of the model, only softcap calls it
+    try:
+        prefill(model, ids)
+    finally:
+        torch.tanh = tanh
+    print(f"  |score| / cap up to {beyond[4]:.2f}, |logit| / cap up to {beyond[3]:.2f}")
+    assert min(beyond.values()) > BEYOND, f"{tiny.name}: caps do not bite"
 
 
 def hub_style(config: dict, family: str) -> dict:
@@ -355,6 +558,10 @@ def hub_style(config: dict, family: str) -> dict:
     if family.startswith("gemma3"):
         flat["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
         flat["sliding_window_pattern"] = flat.pop("_sliding_window_pattern", 6)
+    if family == "gemma":  # as published: the older name, which means the tanh form too
+        flat |= {"hidden_act": "gelu", "hidden_activation": None}
+    if family.startswith("qwen") and not flat["use_sliding_window"]:
+        flat["sliding_window"] = 8  # stated but not used, as in the published files
     return dict(sorted(flat.items()))
 
 
@@ -368,15 +575,21 @@ def save_huggingface(tiny: Tiny, model, folder: Path) -> None:
         config = hub_style(config, tiny.family)
     if tiny.omit_head_dim:
         del config["head_dim"]
+    if tiny.wrap:
+        config = wrap_multimodal(config, folder, tiny.wrap)
     path.write_text(json.dumps(config, indent=1) + "\n")
 
 
 def check_reload(tiny: Tiny, folder: Path, ids: list[int], logits: torch.Tensor) -> None:
-    model = FAMILIES[tiny.family].model.from_pretrained(
-        folder, dtype=torch.float32, attn_implementation="eager"
-    ).eval()
-    round_embed_scale(model)
-    exact_rope(model)
+    if tiny.wrap:
+        model = reload_multimodal(folder)
+        text = model.model.language_model
+    else:
+        model = text = FAMILIES[tiny.family].model.from_pretrained(
+            folder, dtype=torch.float32, attn_implementation="eager"
+        ).eval()
+    round_embed_scale(text)
+    exact_rope(text)
     assert torch.equal(prefill(model, ids), logits), f"{tiny.name}: the saved folder differs"
 
 
@@ -430,6 +643,7 @@ def make(tiny: Tiny, out: Path, seed: int) -> None:
           f"token by token differs by {noise:.1e}")
     assert noise < AGREEMENT
     check_switches(tiny, weights, ids, logits)
+    check_caps(tiny, model, ids)
 
     cases = []
     for number, case in enumerate(tiny.cases):
@@ -448,18 +662,19 @@ def make(tiny: Tiny, out: Path, seed: int) -> None:
 
     save_huggingface(tiny, model, folder)
     check_reload(tiny, folder, ids, logits)
-    save_gguf(tiny, model, folder / "model.gguf")
+    if tiny.gguf:
+        save_gguf(tiny, model, folder / "model.gguf")
     scale = bfloat16(model.config.hidden_size**0.5) if family.arch.name.startswith("GEMMA") else 1.0
     write_json(folder / "expected.json", {
         "about": "logits of float32 transformers, one prefill, float64 rotary angles, embed scale "
         f"as given; tools/goldens/tiny_models.py; {versions()}",
+        "forms": ["gguf", "folder"] if tiny.gguf else ["folder"],
         "embed_scale": scale,
         "step_by_step_max_difference": float(f"{noise:.2g}"),
         "cases": cases,
         "greedy": {"ids": ids, "continuation_ids": continuation, "least_margin": round(margin, 4)},
     })
-    size = (folder / "model.gguf").stat().st_size
-    print(f"  model.gguf {size:,} bytes")
+    print(f"  {sum(file.stat().st_size for file in folder.iterdir()):,} bytes")
 
 
 def main() -> None:

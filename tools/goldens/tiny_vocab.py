@@ -46,7 +46,7 @@ def byte_characters() -> list[str]:
     return [table[byte] for byte in range(256)]
 
 
-def byte_level_vocab(writer: GGUFWriter, size: int) -> None:
+def byte_level_vocab(writer: GGUFWriter, size: int, pre: str = "smollm") -> None:
     """SmolLM2-like: three control tokens, the 256 bytes, merges. `size` is at most 289."""
     control = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     merges = """Ġ t|h e|i n|Ġ a|Ġt he|o n|e r|a n|r e|Ġ s|a t|e n|Ġ o|Ġ w|i s|i t|Ġ c|e s|Ġ b|Ġ p|
@@ -56,7 +56,7 @@ def byte_level_vocab(writer: GGUFWriter, size: int) -> None:
     assert len(tokens) == size and len(set(tokens)) == size
     kinds = [TokenType.CONTROL] * len(control) + [TokenType.NORMAL] * (size - len(control))
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("smollm")
+    writer.add_tokenizer_pre(pre)
     writer.add_token_list(tokens)
     writer.add_token_types([int(kind) for kind in kinds])
     writer.add_token_merges(merges)
