@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := build
-.PHONY: run test build debug models asan tsan fuzz format lint clean install help deps
+.PHONY: run program test build debug models asan tsan fuzz format lint clean install help deps
 
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
@@ -20,7 +20,7 @@ STEADY := $(shell setarch -R true 2> /dev/null && echo setarch -R)
 QUIET := $(shell test -t 2 || echo -- --quiet)
 SOURCES = $(shell git ls-files 'src/*.h' 'src/*.cpp' 'tests/*.h' 'tests/*.cpp' 'bench/*.cpp' 'fuzz/*.cpp' 'include/*.h')
 
-run: build models ## install what is missing, build, fetch the model, write a few words and the memory table
+run: program models ## install what is missing, build, fetch the model, write a few words and the memory table
 	build/carat run gemma3-270m -p "Once upon a time" -n 48 --temp 0 --stats
 
 # Without the models their tests are skipped by name; in CI a failed fetch is a failure.
@@ -28,6 +28,9 @@ test: build ## everything: layers, unit, cases, real models; then the byte parse
 	$(MAKE) models || test -z "$${CI:-}"
 	ctest --preset release
 	$(MAKE) asan
+
+program: deps build/build.ninja ## build/carat alone
+	@cmake --build --preset release --target carat -j $(JOBS) $(QUIET)
 
 build: deps build/build.ninja ## build/carat and the tests
 	@cmake --build --preset release -j $(JOBS) $(QUIET)
