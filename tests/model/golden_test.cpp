@@ -97,7 +97,8 @@ class Golden : public testing::TestWithParam<Case> {
 /// The same weights as a GGUF file and as a Hugging Face folder.
 TEST_P(Golden, LogitsEqualTheReference) {
   for (const std::string& path : paths()) {
-    for (const auto& one : expected()["cases"]) {
+    const nlohmann::json all = expected();
+    for (const auto& one : all["cases"]) {
       RunnerOptions options;
       options.isa = GetParam().isa;
       const auto runner = ModelRunner::load(path, options);

@@ -132,9 +132,10 @@ TEST(RealSmolLM2, DefaultKernelsStayNearTheReference) {
 
 TEST(RealSmolLM2, ThreeTurnsAnswerAsTheReferenceDoes) {
   NEED_MODEL("smollm2-135m-instruct");
-  const auto runner = load("smollm2-135m-instruct", "", true);
+  const auto runner = load("smollm2-135m-instruct", "ref", true);
   ASSERT_NE(runner, nullptr);
-  for (const auto& turn : fixture("smollm2")["turns"]) {
+  const nlohmann::json reference = fixture("smollm2");
+  for (const auto& turn : reference["turns"]) {
     auto ids = turn["ids"].get<std::vector<std::int32_t>>();
     const auto want = turn["answer_ids"].get<std::vector<std::int32_t>>();
     std::vector<std::int32_t> got;
