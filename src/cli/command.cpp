@@ -49,7 +49,7 @@ Result<SessionOptions> CommonOptions::session() const {
 }
 
 void add_model_options(CLI::App& command, CommonOptions& options, bool model_required) {
-  CLI::Option* model = command.add_option("model", options.model, "a .gguf file, or a name in $CARAT_MODELS");
+  CLI::Option* model = command.add_option("model", options.model, "a .gguf file, a Hugging Face folder, or a name in $CARAT_MODELS");
   if (model_required) model->required();
   command.add_flag("--json", options.json, "machine output on stdout");
   command.add_option("--threads", options.threads, "threads for the kernels (default: the usable cores)")
