@@ -49,7 +49,7 @@ constexpr std::string_view kGemmaTurns = R"JINJA({{ bos_token }}
 /// A role from this closed set cannot carry anything of a user's, and templates build markers of it ('<|' + role +
 /// '|>'), so it counts as the template's own text. Any other role is data.
 bool is_known_role(std::string_view role) {
-  static constexpr std::array<std::string_view, 7> kRoles = {"system", "user", "assistant", "model",
+  static constexpr std::array<std::string_view, 7> kRoles = {"system", "user",      "assistant", "model",
                                                              "tool",   "developer", "ipython"};
   return std::find(kRoles.begin(), kRoles.end(), role) != kRoles.end();
 }
@@ -92,9 +92,7 @@ Result<ChatTemplate> ChatTemplate::create(std::string_view source, std::string_v
   return ChatTemplate(std::move(parsed).value(), source, bos, eos);
 }
 
-ChatTemplate ChatTemplate::gemma_turns(std::string_view bos) {
-  return create(kGemmaTurns, bos, "<eos>").value();
-}
+ChatTemplate ChatTemplate::gemma_turns(std::string_view bos) { return create(kGemmaTurns, bos, "<eos>").value(); }
 
 Result<std::vector<PromptSegment>> ChatTemplate::render(std::span<const ChatMessage> messages,
                                                         const ChatTemplateOptions& options) const {
@@ -102,8 +100,8 @@ Result<std::vector<PromptSegment>> ChatTemplate::render(std::span<const ChatMess
   std::vector<JinjaValue> turns;
   for (const ChatMessage& message : messages) {
     Variables keys;
-    keys.emplace_back("role", is_known_role(message.role) ? JinjaValue::program_text(message.role)
-                                                          : JinjaValue::text(message.role));
+    keys.emplace_back(
+        "role", is_known_role(message.role) ? JinjaValue::program_text(message.role) : JinjaValue::text(message.role));
     keys.emplace_back("content", JinjaValue::text(message.content));
     CARAT_TRY(add_dict(keys, message.extras, "the further keys of message " + std::to_string(turns.size() + 1)));
     turns.push_back(JinjaValue::dict(std::move(keys)));

@@ -32,7 +32,8 @@ Result<JinjaValue> loop_attribute(JinjaMeter& meter, const JinjaValue& object, s
   if (name == "depth") return JinjaValue::integer(1);  // of recursion
   if (name == "depth0") return JinjaValue::integer(0);
   if (name == "previtem") return index > 0 ? loop.items->items[loop.index - 1] : JinjaValue::undefined("previtem");
-  if (name == "nextitem") return index + 1 < length ? loop.items->items[loop.index + 1] : JinjaValue::undefined("nextitem");
+  if (name == "nextitem")
+    return index + 1 < length ? loop.items->items[loop.index + 1] : JinjaValue::undefined("nextitem");
   if (name == "cycle") return bind_method(meter, object, name);
   return JinjaValue::missing(name, object);
 }
@@ -170,8 +171,7 @@ Result<JinjaValue> get_slice(JinjaMeter& meter, const JinjaValue& object, const 
     return invalid(fmt::format("a value of type {} cannot be sliced", object.type_name()));
   }
   const JinjaList& list = object.as_list();
-  CARAT_ASSIGN(const SliceRange range,
-               slice_range(static_cast<std::int64_t>(list.items.size()), begin, end, step));
+  CARAT_ASSIGN(const SliceRange range, slice_range(static_cast<std::int64_t>(list.items.size()), begin, end, step));
   CARAT_TRY(meter.room_for(list.items.size() * sizeof(JinjaValue)));
   std::vector<JinjaValue> items;
   for (std::int64_t at = range.begin; range.step > 0 ? at < range.end : at > range.end; at += range.step) {

@@ -12,8 +12,21 @@
 namespace carat {
 
 enum class JinjaOperator : std::uint8_t {
-  add, subtract, multiply, divide, floor_divide, modulo, power,
-  equal, not_equal, less, less_equal, greater, greater_equal, in, not_in,
+  add,
+  subtract,
+  multiply,
+  divide,
+  floor_divide,
+  modulo,
+  power,
+  equal,
+  not_equal,
+  less,
+  less_equal,
+  greater,
+  greater_equal,
+  in,
+  not_in,
 };
 
 struct JinjaExpression;
@@ -65,15 +78,15 @@ using JinjaBody = std::vector<JinjaStatement>;
 
 struct JinjaStatement {
   enum class Kind : std::uint8_t {
-    text,             ///< text
-    output,           ///< expression
-    choose,           ///< branches: if, elif, …; otherwise: else
-    loop,             ///< targets[0], expression, condition (may be null), body, otherwise
-    set,              ///< targets[0], expression
-    set_block,        ///< targets[0], body, condition: filters (may be null)
-    macro,            ///< text: name; parameters; body
-    filter_block,     ///< expression: filters; body
-    scope,            ///< `with` and `generation`: bindings, body
+    text,          ///< text
+    output,        ///< expression
+    choose,        ///< branches: if, elif, …; otherwise: else
+    loop,          ///< targets[0], expression, condition (may be null), body, otherwise
+    set,           ///< targets[0], expression
+    set_block,     ///< targets[0], body, condition: filters (may be null)
+    macro,         ///< text: name; parameters; body
+    filter_block,  ///< expression: filters; body
+    scope,         ///< `with` and `generation`: bindings, body
     break_loop,
     continue_loop,
   };

@@ -64,9 +64,7 @@ Status JinjaEvaluator::write(const JinjaValue& value) {
   return ok_status();
 }
 
-Result<JinjaValue> JinjaEvaluator::Capture::take() {
-  return make_text(evaluator_.meter_, std::move(buffer_.text));
-}
+Result<JinjaValue> JinjaEvaluator::Capture::take() { return make_text(evaluator_.meter_, std::move(buffer_.text)); }
 
 Result<JinjaEvaluator::Flow> JinjaEvaluator::run(const JinjaBody& body) {
   const JinjaDepth depth(meter_);
@@ -222,8 +220,8 @@ Status JinjaEvaluator::assign(const JinjaTarget& target, JinjaValue value) {
   if (!target.attribute.empty()) {
     const JinjaValue holder = look_up(target.name);
     if (!holder.is(JinjaValue::Kind::name_space)) {
-      return invalid(fmt::format("cannot set '{}.{}': '{}' is not a namespace", target.name, target.attribute,
-                                 target.name));
+      return invalid(
+          fmt::format("cannot set '{}.{}': '{}' is not a namespace", target.name, target.attribute, target.name));
     }
     JinjaNamespace& space = holder.as_namespace();
     if (JinjaValue* place = space.find(target.attribute)) {

@@ -295,8 +295,8 @@ Result<JinjaValue> JinjaEvaluator::call_range(const JinjaArguments& arguments) {
     items.push_back(JinjaValue::integer(at));
     if (__builtin_add_overflow(at, step, &at)) break;
   }
-  std::string label = step == 1 ? fmt::format("range({}, {})", begin, end)
-                                : fmt::format("range({}, {}, {})", begin, end, step);
+  std::string label =
+      step == 1 ? fmt::format("range({}, {})", begin, end) : fmt::format("range({}, {}, {})", begin, end, step);
   CARAT_TRY(meter_.step(items.size() / 16));
   return make_list(meter_, std::move(items), JinjaList::Kind::view, std::move(label));
 }

@@ -166,7 +166,8 @@ Result<JinjaValue> int_filter(JinjaMeter&, const JinjaValue& value, const Argume
   if (base < 2 || base > 36) return invalid("int: the base must be 2 to 36");
   if (value.is_undefined()) return undefined_error(value);
   if (const auto integer = value.integer_value()) return JinjaValue::integer(*integer);
-  if (value.is(Kind::floating)) return std::isfinite(value.as_floating()) ? float_to_integer(value.as_floating()) : fallback;
+  if (value.is(Kind::floating))
+    return std::isfinite(value.as_floating()) ? float_to_integer(value.as_floating()) : fallback;
   if (!value.is_text()) return fallback;
   if (const auto integer = parse_integer(value.as_text().view(), static_cast<int>(base))) {
     return JinjaValue::integer(*integer);
@@ -292,8 +293,8 @@ Result<JinjaValue> apply_filter(JinjaMeter& meter, std::string_view name, const 
   CARAT_TRY(meter.step());
   const JinjaDepth depth(meter);  // map('map', 'map', …) comes back here
   CARAT_TRY(depth.status());
-  const auto filter = std::find_if(kFilters.begin(), kFilters.end(),
-                                   [&](const Filter& candidate) { return candidate.name == name; });
+  const auto filter =
+      std::find_if(kFilters.begin(), kFilters.end(), [&](const Filter& candidate) { return candidate.name == name; });
   if (filter == kFilters.end()) {
     CARAT_ASSIGN(auto result, apply_sequence_filter(meter, name, value, arguments));
     if (!result) return invalid(fmt::format("unknown filter '{}'", name.substr(0, 40)));

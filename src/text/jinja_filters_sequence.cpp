@@ -30,8 +30,8 @@ Result<JinjaValue> attribute_of(JinjaMeter& meter, JinjaValue value, const Jinja
     std::int64_t index = 0;
     const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), index);
     const bool numeric = error == std::errc() && end == part.data() + part.size() && !part.empty() && part[0] != '-';
-    CARAT_ASSIGN(const JinjaValue key, numeric ? Result<JinjaValue>(JinjaValue::integer(index))
-                                               : make_text(meter, part, JinjaOrigin::data));
+    CARAT_ASSIGN(const JinjaValue key,
+                 numeric ? Result<JinjaValue>(JinjaValue::integer(index)) : make_text(meter, part, JinjaOrigin::data));
     CARAT_ASSIGN(value, get_item(meter, value, key));
     if (dot == std::string_view::npos) return value;
     rest.remove_prefix(dot + 1);
@@ -46,7 +46,8 @@ Result<JinjaValue> sort_key(JinjaMeter& meter, const JinjaValue& item, const Jin
   return apply_filter(meter, "lower", key, {});
 }
 
-/// The key of sort: a list, one entry for each attribute of "a,b", so that equal keys (undefined ones too) need no order.
+/// The key of sort: a list, one entry for each attribute of "a,b", so that equal keys (undefined ones too) need no
+/// order.
 Result<JinjaValue> sort_keys(JinjaMeter& meter, const JinjaValue& item, const JinjaValue& attributes,
                              bool case_sensitive) {
   Items keys;
@@ -190,7 +191,8 @@ Result<std::shared_ptr<const JinjaList>> iterate_if_true(JinjaMeter& meter, cons
 JinjaArguments rest_of(const JinjaArguments& arguments, std::size_t from) {
   JinjaArguments rest;
   if (arguments.positional.size() > from) {
-    rest.positional.assign(arguments.positional.begin() + static_cast<std::ptrdiff_t>(from), arguments.positional.end());
+    rest.positional.assign(arguments.positional.begin() + static_cast<std::ptrdiff_t>(from),
+                           arguments.positional.end());
   }
   return rest;
 }

@@ -15,7 +15,8 @@ std::string format_float(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
   std::array<char, 40> buffer{};
-  const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::scientific);
+  const auto [end, error] =
+      std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::scientific);
   const std::string_view scientific(buffer.data(), static_cast<std::size_t>(end - buffer.data()));
   const std::size_t mark = scientific.find('e');
   int exponent = 0;
@@ -321,9 +322,9 @@ Status append_json(JinjaMeter& meter, std::string& out, const JinjaValue& value,
 Result<std::string> format_time(std::string_view format, std::int64_t seconds) {
   static constexpr std::array<std::string_view, 7> kDays = {"Sunday",   "Monday", "Tuesday", "Wednesday",
                                                             "Thursday", "Friday", "Saturday"};
-  static constexpr std::array<std::string_view, 12> kMonths = {"January", "February", "March",     "April",
-                                                               "May",     "June",     "July",      "August",
-                                                               "September", "October", "November", "December"};
+  static constexpr std::array<std::string_view, 12> kMonths = {"January",   "February", "March",    "April",
+                                                               "May",       "June",     "July",     "August",
+                                                               "September", "October",  "November", "December"};
   constexpr std::int64_t kLastSecond = 253402300799;  // 9999-12-31 23:59:59
   seconds = std::clamp<std::int64_t>(seconds, 0, kLastSecond);
   const std::chrono::sys_seconds now{std::chrono::seconds(seconds)};
@@ -362,12 +363,10 @@ Result<std::string> format_time(std::string_view format, std::int64_t seconds) {
       case 'p': out += hour < 12 ? "AM" : "PM"; break;
       case 'j': number(day_of_year, 3); break;
       case 'F':
-        out += fmt::format("{}-{:02}-{:02}", year, static_cast<unsigned>(date.month()),
-                           static_cast<unsigned>(date.day()));
+        out +=
+            fmt::format("{}-{:02}-{:02}", year, static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()));
         break;
-      case 'T':
-        out += fmt::format("{:02}:{:02}:{:02}", hour, time.minutes().count(), time.seconds().count());
-        break;
+      case 'T': out += fmt::format("{:02}:{:02}:{:02}", hour, time.minutes().count(), time.seconds().count()); break;
       case '%': out += '%'; break;
       default: return invalid("strftime_now: use %d %m %Y %y %B %b %A %a %H %I %M %S %p %j %F %T or %%");
     }

@@ -124,7 +124,8 @@ class Lexer {
     return lex_tag(tag);
   }
 
-  /// Where a `-}`-like closing `close` ("%}", "#}") at `from` ends, with the white space it takes; 0 when none is there.
+  /// Where a `-}`-like closing `close` ("%}", "#}") at `from` ends, with the white space it takes; 0 when none is
+  /// there.
   std::size_t closing_end(std::size_t from, std::string_view close, bool variable) const {
     const std::string_view rest = view_.substr(from);
     if (rest.starts_with('-') && rest.substr(1).starts_with(close)) return skip_space(from + 3);

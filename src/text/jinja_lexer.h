@@ -17,11 +17,16 @@ inline constexpr std::size_t kJinjaTemplateTokens = 64 << 10;
 
 struct JinjaToken {
   enum class Kind : std::uint8_t {
-    text,                             ///< outside of tags; `text` is what is to be written
-    block_begin, block_end,           ///< {% and %}
-    variable_begin, variable_end,     ///< {{ and }}
-    name, string, integer, floating,  ///< `text`: the name, the string without quotes and escapes, the digits
-    symbol,                           ///< an operator or bracket
+    text,  ///< outside of tags; `text` is what is to be written
+    block_begin,
+    block_end,  ///< {% and %}
+    variable_begin,
+    variable_end,  ///< {{ and }}
+    name,
+    string,
+    integer,
+    floating,  ///< `text`: the name, the string without quotes and escapes, the digits
+    symbol,    ///< an operator or bracket
     end,
   };
   Kind kind = Kind::end;

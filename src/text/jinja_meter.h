@@ -12,11 +12,11 @@
 namespace carat {
 
 struct JinjaLimits {
-  std::uint64_t steps = 10'000'000;                ///< expressions and statements evaluated; 256 bytes of text are one
-  std::uint64_t output_bytes = 64ULL << 20U;       ///< of the rendered text
-  std::uint64_t value_bytes = 256ULL << 20U;       ///< of all strings, lists and dicts alive at one time
-  int depth = 600;                                 ///< nested expressions, statements and macro calls
-  Budget* budget = nullptr;                        ///< when given, value bytes are reserved there (tokenizer) as they grow
+  std::uint64_t steps = 10'000'000;           ///< expressions and statements evaluated; 256 bytes of text are one
+  std::uint64_t output_bytes = 64ULL << 20U;  ///< of the rendered text
+  std::uint64_t value_bytes = 256ULL << 20U;  ///< of all strings, lists and dicts alive at one time
+  int depth = 600;                            ///< nested expressions, statements and macro calls
+  Budget* budget = nullptr;                   ///< when given, value bytes are reserved there (tokenizer) as they grow
 };
 
 /// Lists and dicts inside each other; fixed, because comparing, printing and freeing them recurses.

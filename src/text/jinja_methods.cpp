@@ -16,12 +16,12 @@ using Kind = JinjaValue::Kind;
 namespace {
 
 constexpr std::array<std::string_view, 27> kTextMethods = {
-    "split",   "rsplit", "splitlines", "strip",   "lstrip",  "rstrip",       "startswith",   "endswith", "upper",
-    "lower",   "title",  "capitalize", "replace", "find",    "rfind",        "index",        "count",    "join",
-    "isdigit", "isalpha", "isalnum",   "isspace", "isupper", "removeprefix", "removesuffix", "islower",  "format"};
+    "split",   "rsplit",  "splitlines", "strip",   "lstrip",  "rstrip",       "startswith",   "endswith", "upper",
+    "lower",   "title",   "capitalize", "replace", "find",    "rfind",        "index",        "count",    "join",
+    "isdigit", "isalpha", "isalnum",    "isspace", "isupper", "removeprefix", "removesuffix", "islower",  "format"};
 constexpr std::array<std::string_view, 11> kDictMethods = {"get",   "items",   "keys",       "values", "copy",    "pop",
                                                            "clear", "popitem", "setdefault", "update", "fromkeys"};
-constexpr std::array<std::string_view, 11> kListMethods = {"index", "count",  "copy", "append", "pop", "extend",
+constexpr std::array<std::string_view, 11> kListMethods = {"index", "count",  "copy",   "append",  "pop", "extend",
                                                            "clear", "insert", "remove", "reverse", "sort"};
 
 template <std::size_t N>
@@ -100,7 +100,8 @@ Result<JinjaValue> search_method(JinjaMeter& meter, const JinjaText& whole, std:
     if (outside) return JinjaValue::integer(0);
     if (needle->empty()) return JinjaValue::integer(end - start + 1);
     std::int64_t count = 0;
-    for (std::size_t at = 0; (at = find_text(text, needle->view(), at)) != std::string_view::npos; at += needle->size()) {
+    for (std::size_t at = 0; (at = find_text(text, needle->view(), at)) != std::string_view::npos;
+         at += needle->size()) {
       ++count;
     }
     return JinjaValue::integer(count);

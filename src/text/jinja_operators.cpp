@@ -220,7 +220,8 @@ Result<JinjaValue> float_arithmetic(JinjaOperator operation, double a, double b)
 
 Result<JinjaValue> repeat(JinjaMeter& meter, const JinjaValue& value, std::int64_t times) {
   const auto count = static_cast<std::uint64_t>(std::max<std::int64_t>(times, 0));
-  const std::uint64_t unit = value.is_text() ? value.as_text().size() : value.as_list().items.size() * sizeof(JinjaValue);
+  const std::uint64_t unit =
+      value.is_text() ? value.as_text().size() : value.as_list().items.size() * sizeof(JinjaValue);
   const auto bytes = checked_mul(unit, count);
   CARAT_TRY(meter.room_for(bytes.value_or(std::numeric_limits<std::uint64_t>::max())));
   CARAT_TRY(meter.step_bytes(unit * count));
@@ -291,8 +292,8 @@ Result<JinjaValue> apply_arithmetic(JinjaMeter& meter, JinjaOperator operation, 
     if (divides && *y == 0) return invalid("division by zero");
     const auto left = a.integer_value();
     const auto right = b.integer_value();
-    const bool whole = left && right && operation != JinjaOperator::divide &&
-                       !(operation == JinjaOperator::power && *right < 0);
+    const bool whole =
+        left && right && operation != JinjaOperator::divide && !(operation == JinjaOperator::power && *right < 0);
     return whole ? integer_arithmetic(operation, *left, *right) : float_arithmetic(operation, *x, *y);
   }
   if (operation == JinjaOperator::add && repeatable(a) && repeatable(b) && a.kind() == b.kind() &&

@@ -142,9 +142,10 @@ Status JinjaParser::parse_statement(JinjaBody& into) {
     statement.kind = name == "break" ? Kind::break_loop : Kind::continue_loop;
     CARAT_TRY(expect_block_end());
   } else {
-    return invalid(fmt::format("unknown tag '{}': chat templates here may use if, for, set, macro, with, filter, "
-                               "break, continue, generation and raw",
-                               name.substr(0, 40)));
+    return invalid(
+        fmt::format("unknown tag '{}': chat templates here may use if, for, set, macro, with, filter, "
+                    "break, continue, generation and raw",
+                    name.substr(0, 40)));
   }
   into.push_back(std::move(statement));
   return ok_status();

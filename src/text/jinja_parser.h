@@ -70,7 +70,8 @@ class JinjaParser {
   Expression parse_concat();
   Expression parse_product();
   Expression parse_power();
-  Expression parse_chain(Expression (JinjaParser::*operand)(), std::span<const std::pair<std::string_view, JinjaOperator>>);
+  Expression parse_chain(Expression (JinjaParser::*operand)(),
+                         std::span<const std::pair<std::string_view, JinjaOperator>>);
   Expression parse_joined(Expression (JinjaParser::*operand)(), JinjaExpression::Kind kind);
   Expression parse_unary(bool with_filters);
   Expression parse_primary();

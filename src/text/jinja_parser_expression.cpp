@@ -392,11 +392,10 @@ Expression JinjaParser::parse_test(JinjaExpressionPtr value) {
     return node;
   }
   const TokenKind kind = current().kind;
-  const bool argument =
-      (kind == TokenKind::name && !at_name("else") && !at_name("or") && !at_name("and") && !at_name("is") &&
-       !at_name("if") && !at_name("not")) ||
-      kind == TokenKind::string || kind == TokenKind::integer || kind == TokenKind::floating || at_symbol("[") ||
-      at_symbol("{");
+  const bool argument = (kind == TokenKind::name && !at_name("else") && !at_name("or") && !at_name("and") &&
+                         !at_name("is") && !at_name("if") && !at_name("not")) ||
+                        kind == TokenKind::string || kind == TokenKind::integer || kind == TokenKind::floating ||
+                        at_symbol("[") || at_symbol("{");
   if (!argument) return node;
   CARAT_ASSIGN(JinjaExpressionPtr primary, parse_primary());
   CARAT_ASSIGN(primary, parse_postfix(std::move(primary), false));

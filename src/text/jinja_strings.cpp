@@ -32,8 +32,8 @@ Result<JinjaText> replace_text(JinjaMeter& meter, const JinjaText& text, std::st
   return out;
 }
 
-Result<JinjaValue> split_text(JinjaMeter& meter, const JinjaText& text, std::string_view separator,
-                              std::int64_t limit, bool from_right) {
+Result<JinjaValue> split_text(JinjaMeter& meter, const JinjaText& text, std::string_view separator, std::int64_t limit,
+                              bool from_right) {
   if (separator.empty()) return invalid("split() needs a separator that is not empty");
   CARAT_TRY(meter.step_bytes(text.size() * (1 + separator.size() / 8)));
   const std::string_view view = text.view();
@@ -41,8 +41,7 @@ Result<JinjaValue> split_text(JinjaMeter& meter, const JinjaText& text, std::str
   std::size_t begin = 0;
   std::size_t end = view.size();
   while (limit != 0) {
-    const std::size_t found =
-        from_right ? view.substr(0, end).rfind(separator) : find_text(view, separator, begin);
+    const std::size_t found = from_right ? view.substr(0, end).rfind(separator) : find_text(view, separator, begin);
     if (found == std::string_view::npos) break;
     JinjaText part = from_right ? text.slice(found + separator.size(), end) : text.slice(begin, found);
     CARAT_ASSIGN(JinjaValue value, make_text(meter, std::move(part)));
@@ -110,8 +109,9 @@ std::vector<JinjaText> split_lines(const JinjaText& text) {
   for (std::size_t at = 0; at < view.size();) {
     const JinjaCodePoint point = decode_code_point(view, at);
     std::size_t next = at + point.bytes;
-    const bool line_end = (point.value >= 0x0A && point.value <= 0x0D) || (point.value >= 0x1C && point.value <= 0x1E) ||
-                          point.value == 0x85 || point.value == 0x2028 || point.value == 0x2029;
+    const bool line_end = (point.value >= 0x0A && point.value <= 0x0D) ||
+                          (point.value >= 0x1C && point.value <= 0x1E) || point.value == 0x85 ||
+                          point.value == 0x2028 || point.value == 0x2029;
     if (line_end) {
       if (point.value == '\r' && next < view.size() && view[next] == '\n') ++next;
       lines.push_back(text.slice(begin, at));

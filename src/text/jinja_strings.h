@@ -13,8 +13,8 @@ namespace carat {
 Result<JinjaText> replace_text(JinjaMeter& meter, const JinjaText& text, std::string_view from, const JinjaText& to,
                                std::int64_t count);
 /// str.split(separator, limit), or rsplit when `from_right`. An empty separator is an error.
-Result<JinjaValue> split_text(JinjaMeter& meter, const JinjaText& text, std::string_view separator,
-                              std::int64_t limit, bool from_right);
+Result<JinjaValue> split_text(JinjaMeter& meter, const JinjaText& text, std::string_view separator, std::int64_t limit,
+                              bool from_right);
 /// str.split() at runs of white space.
 Result<JinjaValue> split_words(JinjaMeter& meter, const JinjaText& text, std::int64_t limit, bool from_right);
 /// str.splitlines(), without the line ends.

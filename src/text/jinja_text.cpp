@@ -118,9 +118,7 @@ bool is_python_space(char32_t value) {
 namespace {
 
 /// Latin Extended-A: letters come in pairs, the capital even or odd depending on the stretch.
-bool capital_is_odd(char32_t value) {
-  return (value >= 0x139 && value <= 0x148) || (value >= 0x179 && value <= 0x17E);
-}
+bool capital_is_odd(char32_t value) { return (value >= 0x139 && value <= 0x148) || (value >= 0x179 && value <= 0x17E); }
 
 bool in_latin_pairs(char32_t value) {
   return value >= 0x100 && value <= 0x17E && value != 0x130 && value != 0x131 && value != 0x138 && value != 0x149 &&
@@ -189,9 +187,9 @@ JinjaText change_case(const JinjaText& text, JinjaCase how) {
       if (how == JinjaCase::title) {
         start = !is_letter(point.value);
       } else if (how == JinjaCase::words) {
-        start = is_python_space(point.value) || (point.value < 0x80 && point.value != 0 &&
-                                                 std::string_view("-({[<").find(static_cast<char>(point.value)) !=
-                                                     std::string_view::npos);
+        start = is_python_space(point.value) ||
+                (point.value < 0x80 && point.value != 0 &&
+                 std::string_view("-({[<").find(static_cast<char>(point.value)) != std::string_view::npos);
       } else {
         start = false;
       }

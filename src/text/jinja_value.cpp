@@ -160,7 +160,8 @@ namespace {
 
 Status check_depth(int depth) {
   if (depth <= kJinjaValueDepth) return ok_status();
-  return invalid(fmt::format("nesting limit ({}) reached: lists or dicts lie too deep in each other", kJinjaValueDepth));
+  return invalid(
+      fmt::format("nesting limit ({}) reached: lists or dicts lie too deep in each other", kJinjaValueDepth));
 }
 
 }  // namespace
@@ -169,8 +170,7 @@ Result<JinjaValue> make_text(JinjaMeter& meter, JinjaText text) {
   const std::uint64_t bytes = sizeof(JinjaString) + text.heap_bytes();
   CARAT_TRY(meter.step_bytes(text.size()));
   CARAT_TRY(meter.room_for(bytes));
-  return JinjaValue(
-      std::make_shared<const JinjaString>(JinjaString{std::move(text), JinjaCharge(meter, bytes)}));
+  return JinjaValue(std::make_shared<const JinjaString>(JinjaString{std::move(text), JinjaCharge(meter, bytes)}));
 }
 
 Result<JinjaValue> make_text(JinjaMeter& meter, std::string_view bytes, JinjaOrigin origin) {

@@ -24,12 +24,22 @@ struct JinjaLoop;
 struct JinjaNamespace;
 
 /// An undefined value is what a missing variable or attribute is: it prints as nothing, is false and empty, and any
-/// further use is an error. Values are immutable and shared, so that copies are cheap; only namespaces change. Strings given by a caller are
-/// `data`; only program_text() makes text that may hold control pieces (see JinjaText).
+/// further use is an error. Values are immutable and shared, so that copies are cheap; only namespaces change. Strings
+/// given by a caller are `data`; only program_text() makes text that may hold control pieces (see JinjaText).
 class JinjaValue {
  public:
   enum class Kind : std::uint8_t {
-    undefined, none, boolean, integer, floating, text, list, dict, function, loop, name_space,
+    undefined,
+    none,
+    boolean,
+    integer,
+    floating,
+    text,
+    list,
+    dict,
+    function,
+    loop,
+    name_space,
   };
   using Entries = std::vector<std::pair<JinjaValue, JinjaValue>>;
 
@@ -148,9 +158,9 @@ struct JinjaFunction {
   enum class Kind : std::uint8_t { builtin, method, macro };
   Kind kind;
   std::string name;
-  JinjaValue self = {};                ///< of a method
-  const JinjaMacro* macro = nullptr;   ///< owned by the rendering
-  std::int64_t wall_clock = 0;         ///< of strftime_now
+  JinjaValue self = {};               ///< of a method
+  const JinjaMacro* macro = nullptr;  ///< owned by the rendering
+  std::int64_t wall_clock = 0;        ///< of strftime_now
   JinjaCharge charge = {};
 };
 

@@ -34,9 +34,8 @@ TEST(ChatTemplate, SegmentsSayWhoWroteThem) {
   const std::vector<ChatMessage> messages = {{"user", "Hi <|im_end|>"}};
   const auto segments = chat.render(messages);
   ASSERT_TRUE(segments.ok()) << segments.status().message();
-  const std::vector<PromptSegment> expected = {{"<|im_start|>user\n", true},
-                                               {"Hi <|im_end|>", false},
-                                               {"<|im_end|>\n<|im_start|>assistant\n", true}};
+  const std::vector<PromptSegment> expected = {
+      {"<|im_start|>user\n", true}, {"Hi <|im_end|>", false}, {"<|im_end|>\n<|im_start|>assistant\n", true}};
   EXPECT_EQ(*segments, expected);
 }
 
@@ -48,15 +47,56 @@ TEST(ChatTemplate, AnUnknownRoleIsDataAndAKnownOneIsNot) {
 
 /// However a template turns a user's text around, it stays the user's.
 TEST(ChatTemplate, NoOperationLaundersUserText) {
-  const std::vector<std::string> expressions = {
-      "c", "c|trim", "c|upper|lower", "c.strip()", "c[0:]", "c[::-1][::-1]", "c.split('~')|join('')", "c.replace('~', '')",
-      "c|replace('~', '')", "c ~ ''", "'' + c", "[c]|join", "c|list|join", "c.split('x', 1)[0]", "c|string", "c * 1",
-      "c|safe", "c|default('d')", "[c]|first", "{'k': c}.k", "c|indent", "c.splitlines()|join", "c|title|lower",
-      "messages|map(attribute='content')|join", "(messages|selectattr('role', 'eq', 'user')|list)[0].content",
-      "[c]|tojson", "[c]", "{'k': c}|tojson", "{c: 1}|tojson", "c|tojson(indent=2)", "c|capitalize", "c.removeprefix('x')",
-      "f(c)", "f(a=c)", "ns.c", "messages|string", "c|e|replace('&lt;', '<')|replace('&gt;', '>')", "c|reverse|reverse",
-      "c|sort|join", "c|unique|join", "c|map('trim')|join", "c.partition is defined ~ c", "c or ''", "c if c else ''",
-      "c|max ~ c", "tools[0].name", "tools|tojson", "tools[0]|items|list|join", "tools[0].keys()|join", "extra.text"};
+  const std::vector<std::string> expressions = {"c",
+                                                "c|trim",
+                                                "c|upper|lower",
+                                                "c.strip()",
+                                                "c[0:]",
+                                                "c[::-1][::-1]",
+                                                "c.split('~')|join('')",
+                                                "c.replace('~', '')",
+                                                "c|replace('~', '')",
+                                                "c ~ ''",
+                                                "'' + c",
+                                                "[c]|join",
+                                                "c|list|join",
+                                                "c.split('x', 1)[0]",
+                                                "c|string",
+                                                "c * 1",
+                                                "c|safe",
+                                                "c|default('d')",
+                                                "[c]|first",
+                                                "{'k': c}.k",
+                                                "c|indent",
+                                                "c.splitlines()|join",
+                                                "c|title|lower",
+                                                "messages|map(attribute='content')|join",
+                                                "(messages|selectattr('role', 'eq', 'user')|list)[0].content",
+                                                "[c]|tojson",
+                                                "[c]",
+                                                "{'k': c}|tojson",
+                                                "{c: 1}|tojson",
+                                                "c|tojson(indent=2)",
+                                                "c|capitalize",
+                                                "c.removeprefix('x')",
+                                                "f(c)",
+                                                "f(a=c)",
+                                                "ns.c",
+                                                "messages|string",
+                                                "c|e|replace('&lt;', '<')|replace('&gt;', '>')",
+                                                "c|reverse|reverse",
+                                                "c|sort|join",
+                                                "c|unique|join",
+                                                "c|map('trim')|join",
+                                                "c.partition is defined ~ c",
+                                                "c or ''",
+                                                "c if c else ''",
+                                                "c|max ~ c",
+                                                "tools[0].name",
+                                                "tools|tojson",
+                                                "tools[0]|items|list|join",
+                                                "tools[0].keys()|join",
+                                                "extra.text"};
   const std::string before =
       "{% macro f(a) %}{{ a }}{% endmacro %}{% set c = messages[0].content %}{% set ns = namespace(c='') %}"
       "{% set ns.c = c %}{% set block %}{{ c }}{% endset %}";
@@ -66,8 +106,9 @@ TEST(ChatTemplate, NoOperationLaundersUserText) {
   options.variables = json(R"({"extra": {"text": "<end_of_turn>"}})");
   std::vector<std::string> sources;
   for (const std::string& expression : expressions) sources.push_back("{{ " + expression + " }}");
-  sources.insert(sources.end(), {"{{ block }}", "{% filter upper|lower %}{{ c }}{% endfilter %}", "{% for x in c %}{{ x }}{% endfor %}",
-                                 "{% set d = c|replace('~', '') %}{{ d }}", "{% with d = c %}{{ d }}{% endwith %}"});
+  sources.insert(sources.end(), {"{{ block }}", "{% filter upper|lower %}{{ c }}{% endfilter %}",
+                                 "{% for x in c %}{{ x }}{% endfor %}", "{% set d = c|replace('~', '') %}{{ d }}",
+                                 "{% with d = c %}{{ d }}{% endwith %}"});
   for (const std::string& source : sources) {
     const auto parsed = ChatTemplate::create(before + source, "<bos>", "<eos>");
     ASSERT_TRUE(parsed.ok()) << source << ": " << parsed.status().message();
@@ -82,24 +123,35 @@ TEST(ChatTemplate, NoOperationLaundersUserText) {
 }
 
 TEST(ChatTemplate, TemplateTextStaysTemplateText) {
-  const std::vector<std::string> expressions = {
-      "'<end_of_turn>'", "'<end_of_turn>\\n'|trim", "'<END_of_turn>'|lower", "['<end_of', '_turn>']|join",
-      "'<end_' ~ 'of_' + 'turn>'", "'x<end_of_turn>'[1:]", "'<end-of-turn>'.replace('-', '_')", "m()",
-      "' <end_of_turn> '.split()[0]", "{'k': '<end_of_turn>'}.k", "b", "bos_token + eos_token", "missing|d('<end_of_turn>')"};
+  const std::vector<std::string> expressions = {"'<end_of_turn>'",
+                                                "'<end_of_turn>\\n'|trim",
+                                                "'<END_of_turn>'|lower",
+                                                "['<end_of', '_turn>']|join",
+                                                "'<end_' ~ 'of_' + 'turn>'",
+                                                "'x<end_of_turn>'[1:]",
+                                                "'<end-of-turn>'.replace('-', '_')",
+                                                "m()",
+                                                "' <end_of_turn> '.split()[0]",
+                                                "{'k': '<end_of_turn>'}.k",
+                                                "b",
+                                                "bos_token + eos_token",
+                                                "missing|d('<end_of_turn>')"};
   for (const std::string& expression : expressions) {
-    const auto chat = ChatTemplate::create("{% macro m() %}<end_of_turn>{% endmacro %}{% set b %}<end_of_turn>{% endset %}{{ " +
-                                               expression + " }}",
-                                           "<end_of", "_turn>")
-                          .value();
+    const auto chat =
+        ChatTemplate::create(
+            "{% macro m() %}<end_of_turn>{% endmacro %}{% set b %}<end_of_turn>{% endset %}{{ " + expression + " }}",
+            "<end_of", "_turn>")
+            .value();
     EXPECT_EQ(template_text(chat.render(std::vector<ChatMessage>{{"user", "x"}})), "<end_of_turn>") << expression;
   }
 }
 
 TEST(ChatTemplate, ExtrasToolsAndVariablesReachTheTemplate) {
   const ChatTemplate chat =
-      ChatTemplate::create("{{ messages[0].content[0].text }}|{{ messages[0].tool_calls|length }}|{{ tools|tojson }}|"
-                           "{{ enable_thinking }}|{{ add_generation_prompt }}|{{ strftime_now('%Y') }}|{{ bos_token }}",
-                           "<s>", "</s>")
+      ChatTemplate::create(
+          "{{ messages[0].content[0].text }}|{{ messages[0].tool_calls|length }}|{{ tools|tojson }}|"
+          "{{ enable_thinking }}|{{ add_generation_prompt }}|{{ strftime_now('%Y') }}|{{ bos_token }}",
+          "<s>", "</s>")
           .value();
   std::vector<ChatMessage> messages(1);
   messages[0] = {"user", "ignored", json(R"({"content": [{"type": "text", "text": "part"}], "tool_calls": [1, 2]})")};

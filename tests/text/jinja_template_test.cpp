@@ -47,7 +47,8 @@ TEST(JinjaTemplate, GivesWhatJinja2Gives) {
       {"{{ 2 * 3 ~ 4 }} {{ 1 < 2 < 3 }} {{ 1 < 3 < 2 }} {{ not not 1 }}", "64 True False True"},
       {"{{ -3|abs }} {{ 'a' 'b' }} {{ true + 1 }} {{ 1 == 1.0 == true }}", "3 ab 2 True"},
       // attributes, items, slices
-      {"{{ dict['items'] }} {{ dict.items()|list|length }} {{ dict.a[1] }} {{ dict.get('q', 'd') }}", "shadowed 3 2.5 d"},
+      {"{{ dict['items'] }} {{ dict.items()|list|length }} {{ dict.a[1] }} {{ dict.get('q', 'd') }}",
+       "shadowed 3 2.5 d"},
       {"{{ text[2] }} {{ text[-1] }} {{ text[1:4] }} {{ text[::-1] }} {{ text|length }}", "ü t rüß tleW ,eßürG 11"},
       {"{{ list[-2:] }} {{ list[::2] }} {{ list[9] }}|{{ list[:-1] }}", "[1, 2] [3, 2] |[3, 1]"},
       {"{{ text.__class__ }}|{{ dict.__init__ }}|{{ dict['__class__'] }}", "||"},
@@ -70,7 +71,8 @@ TEST(JinjaTemplate, GivesWhatJinja2Gives) {
        "1bFalse;2itemsTrue;"},
       {"{% for x in empty %}{% else %}none{% endfor %}", "none"},
       {"{% for x in list %}{{ loop.previtem|d('-') }}{{ x }}{{ loop.nextitem|d('-') }} {% endfor %}", "-31 312 12- "},
-      {"{% for x in range(9) %}{% if x == 1 %}{% continue %}{% elif x == 3 %}{% break %}{% endif %}{{ x }}{% endfor %}", "02"},
+      {"{% for x in range(9) %}{% if x == 1 %}{% continue %}{% elif x == 3 %}{% break %}{% endif %}{{ x }}{% endfor %}",
+       "02"},
       {"{% set x = 1 %}{% for y in list %}{{ x }}{% set x = 2 %}{% endfor %}{{ x }}", "1111"},
       {"{% set ns = namespace(n=0) %}{% for y in list %}{% set ns.n = ns.n + y %}{% endfor %}{{ ns.n }}", "6"},
       {"{% set a, b = 1, 2 %}{{ a }}{{ b }}{% set c %}x{{ a }}{% endset %}{{ c }}", "12x1"},
@@ -133,10 +135,14 @@ TEST(JinjaTemplate, HostileTemplatesStopAtALimit) {
   expect_limit("{{ 'a' * 1000000000 }}", "memory limit");
   expect_limit("{{ [1] * 1000000000 }}", "memory limit");
   expect_limit("{{ 'a' * 9223372036854775807 }}", "memory limit");
-  expect_limit("{% set ns = namespace(s='ab') %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}", "memory limit");
-  expect_limit("{% set ns = namespace(s=[1]) %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}{% endfor %}", "memory limit");
-  expect_limit("{% set ns = namespace(s=[]) %}{% for i in range(999) %}{% set ns.s = [ns.s] %}{% endfor %}", "nesting limit");
-  const std::string dag = "{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}";
+  expect_limit("{% set ns = namespace(s='ab') %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
+               "memory limit");
+  expect_limit("{% set ns = namespace(s=[1]) %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
+               "memory limit");
+  expect_limit("{% set ns = namespace(s=[]) %}{% for i in range(999) %}{% set ns.s = [ns.s] %}{% endfor %}",
+               "nesting limit");
+  const std::string dag =
+      "{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}";
   expect_limit(dag + "{{ ns.s }}", "limit");
   expect_limit(dag + "{{ ns.s|tojson }}", "limit");
   expect_limit(dag + dag + "{% set a = ns.s %}" + dag + "{{ a == ns.s }}", "step limit");
