@@ -101,6 +101,7 @@ TEST_P(Golden, LogitsEqualTheReference) {
     for (const auto& one : all["cases"]) {
       RunnerOptions options;
       options.isa = GetParam().isa;
+      options.ask.context = 4352;
       const auto runner = ModelRunner::load(path, options);
       ASSERT_NE(runner, nullptr);
       SCOPED_TRACE(path);
