@@ -93,10 +93,11 @@ class ModelRunner {
     return all;
   }
 
-  /// Logits after the given positions of one fresh sequence, in chunks of the decoder's most rows.
-  std::vector<std::vector<float>> run_at(SequenceId sequence, const std::vector<std::int32_t>& tokens,
-                                         const std::vector<std::uint32_t>& wanted) {
-    std::vector<std::vector<float>> all;
+  /// Runs one fresh sequence in chunks of the decoder's most rows and hands the logits after each of the `wanted`
+  /// positions, ascending, to `use(position, logits)`.
+  template <typename Use>
+  void for_each_row(SequenceId sequence, const std::vector<std::int32_t>& tokens,
+                    const std::vector<std::uint32_t>& wanted, Use use) {
     for (std::uint32_t begin = 0; begin < tokens.size(); begin += decoder_->max_rows()) {
       const auto count = std::min(decoder_->max_rows(), static_cast<std::uint32_t>(tokens.size()) - begin);
       std::vector<std::int32_t> positions(count);
@@ -113,11 +114,23 @@ class ModelRunner {
       batch.seq_begin = seq_begin;
       batch.rows_with_logits = rows;
       decoder_->forward(batch, kv_, {&sequence, 1});
-      for (std::uint32_t r = 0; r < rows.size(); ++r) {
-        const std::span<const float> logits = decoder_->logits(r, 1);
-        all.emplace_back(logits.begin(), logits.end());
+      for (std::uint32_t r = 0; r < rows.size(); r += decoder_->max_logits_rows()) {
+        const auto tile = std::min(decoder_->max_logits_rows(), static_cast<std::uint32_t>(rows.size()) - r);
+        const std::span<const float> logits = decoder_->logits(r, tile);
+        for (std::uint32_t i = 0; i < tile; ++i) {
+          use(begin + rows[r + i], logits.subspan(std::size_t{i} * config_.vocab, config_.vocab));
+        }
       }
     }
+  }
+
+  /// Logits after the given positions of one fresh sequence.
+  std::vector<std::vector<float>> run_at(SequenceId sequence, const std::vector<std::int32_t>& tokens,
+                                         const std::vector<std::uint32_t>& wanted) {
+    std::vector<std::vector<float>> all;
+    for_each_row(sequence, tokens, wanted, [&](std::uint32_t, std::span<const float> logits) {
+      all.emplace_back(logits.begin(), logits.end());
+    });
     return all;
   }
 
