@@ -96,8 +96,10 @@ class Golden : public testing::TestWithParam<Case> {
 
 /// The same weights as a GGUF file and as a Hugging Face folder.
 TEST_P(Golden, LogitsEqualTheReference) {
+  ASSERT_FALSE(paths().empty());
   for (const std::string& path : paths()) {
     const nlohmann::json all = expected();
+    ASSERT_FALSE(all["cases"].empty());
     for (const auto& one : all["cases"]) {
       RunnerOptions options;
       options.isa = GetParam().isa;
