@@ -162,10 +162,12 @@ Result<std::string> hf_config_json(const ModelConfig& config, const HfSpecialIds
   for (const HfNames& known : kNames) {
     if (known.architecture == config.architecture) names = known;
   }
-  const bool window_everywhere = family->global_every == 0 && local != nullptr;
-  if (window_everywhere && global == nullptr && config.architecture == "llama") names = kMistral;
-  if (window_everywhere && names.model_type != kMistral.model_type) {
-    return unsupported(fmt::format("config.json of a {} has no place for layers with a window", config.architecture));
+  // A window where the family has none of its own: Mistral's on all layers, Qwen's on some.
+  const bool added_window = family->global_every == 0 && local != nullptr;
+  if (added_window && config.architecture == "llama") names = kMistral;
+  const bool mistral = names.model_type == kMistral.model_type;
+  if (added_window && (mistral ? global != nullptr : !names.model_type.starts_with("qwen"))) {
+    return unsupported(fmt::format("config.json of '{}' has no place for layers with a window", config.architecture));
   }
   Members members;
   members.raw("architectures", fmt::format("[\"{}\"]", names.model_class));
@@ -186,7 +188,11 @@ Result<std::string> hf_config_json(const ModelConfig& config, const HfSpecialIds
     add_gemma(config, *family, members);
   } else {
     members.text("hidden_act", "silu");
-    if (names.model_type == "mistral") members.count("sliding_window", local->window);
+    if (added_window) members.count("sliding_window", local->window);
+    if (added_window && !mistral) {
+      members.flag("use_sliding_window", true);
+      members.raw("layer_types", layer_types(config));
+    }
     if (names.model_type == "llama") members.flag("mlp_bias", false);
   }
   add_rope(global != nullptr ? global->rope : local->rope, members);
@@ -246,7 +252,9 @@ Result<Llama3RopeScaling> llama3_from_rope_factors(std::span<const float> factor
     return has_factors(scaling, factors, base);
   };
   for (const auto& [inverse, s] : between) {
-    if (fits((s * 3 + 1) / inverse, 4)) return scaling;
+    for (const double high : {4.0, 2.0, 8.0, 3.0, 16.0}) {
+      if (fits((s * (high - 1) + 1) / inverse, high)) return scaling;
+    }
   }
   for (double trained = 1; between.empty() && trained < 1e9; trained *= 2) {
     if (fits(trained, 4)) return scaling;
@@ -260,7 +268,8 @@ Result<Llama3RopeScaling> llama3_from_rope_factors(std::span<const float> factor
     const double rounded = std::round(slope * span);
     if (fits(rounded, 1 + std::round(span))) return scaling;
   }
-  return unsupported("the factors of 'rope_freqs.weight' are not those of a Llama 3 scaling; config.json knows no others");
+  return unsupported("the factors of 'rope_freqs.weight' are not those of a Llama 3 scaling, the only ones config.json "
+                     "has keys for");
 }
 
 }  // namespace carat

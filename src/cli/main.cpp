@@ -58,6 +58,7 @@ int run(int argc, char** argv) {
   add_detokenize(app, action);
   add_logits(app, action);
   add_perplexity(app, action);
+  add_convert(app, action);
   add_doctor(app, action);
   name_environment_variables(app);
   const SignalGuard signals;
