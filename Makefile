@@ -21,7 +21,7 @@ QUIET := $(shell test -t 2 || echo -- --quiet)
 SOURCES = $(shell git ls-files 'src/*.h' 'src/*.cpp' 'tests/*.h' 'tests/*.cpp' 'bench/*.cpp' 'fuzz/*.cpp' 'include/*.h')
 
 run: program models ## install what is missing, build, fetch the model, write a few words and the memory table
-	build/carat run gemma3-270m -p "Once upon a time" -n 48 --temp 0 --stats
+	build/carat run gemma3-270m -p "Once upon a time" -n 48 --temp 0 --memory 420M --stats
 
 # Without the models their tests are skipped by name; in CI a failed fetch is a failure.
 test: build ## everything: layers, unit, cases, real models; then the byte parsers under ASan and UBSan
