@@ -234,6 +234,34 @@ Status read_scales(const Family& family, const HfKeys& keys, ModelConfig& config
   return ok_status();
 }
 
+/// Refuses what would load without a word and give wrong numbers.
+Status check_supported(const Family& family, const HfKeys& keys) {
+  const bool gelu = family.activation == GateActivation::gelu_tanh;
+  for (const char* key : {"hidden_activation", "hidden_act"}) {
+    CARAT_ASSIGN(const std::string name, keys.text(key));
+    if (name.empty()) continue;
+    // Gemma computes the tanh form even where its configs say "gelu".
+    const bool known = gelu ? name == "gelu" || name == "gelu_pytorch_tanh" || name == "gelu_new" : name == "silu";
+    if (!known) {
+      return unsupported(fmt::format("config.json: {} '{}' is not supported for {}; known: {}", key, name,
+                                     family.architecture, gelu ? "gelu_pytorch_tanh, gelu" : "silu"));
+    }
+    break;  // hidden_activation is the newer key and wins
+  }
+  CARAT_ASSIGN(const auto rotary, keys.real("partial_rotary_factor"));
+  if (rotary.value_or(1) != 1) {
+    return unsupported(fmt::format("config.json: partial_rotary_factor {} is not supported, only 1", *rotary));
+  }
+  CARAT_ASSIGN(const bool mlp_bias, keys.flag("mlp_bias", false));
+  if (mlp_bias) return unsupported("config.json: mlp_bias true is not supported");
+  CARAT_ASSIGN(const std::string method, keys.text("quantization_config.quant_method"));
+  if (!method.empty()) {
+    return unsupported(fmt::format("config.json: weights quantized by '{}' are not read; give float weights or a GGUF",
+                                   method));
+  }
+  return ok_status();
+}
+
 }  // namespace
 
 Result<ModelConfig> config_from_hf(const MetaMap& meta, const TensorDir& tensors) {
@@ -244,6 +272,7 @@ Result<ModelConfig> config_from_hf(const MetaMap& meta, const TensorDir& tensors
     return unsupported(fmt::format("config.json: model_type '{}' is not known; known: {}", model_type,
                                    known_model_types()));
   }
+  CARAT_TRY(check_supported(*family, keys));
   ModelConfig config;
   CARAT_TRY(read_sizes(*family, keys, config));
   apply_family(*family, config);

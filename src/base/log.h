@@ -1,9 +1,14 @@
 // One-line messages to stderr. Never stdout: that belongs to answers and machine output.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 namespace carat {
+
+/// `text` with what would steer a terminal (control characters, C1 as the UTF-8 pairs C2 80 … C2 9F) made spaces, so
+/// that a name out of a hostile file cannot and a message stays one line.
+std::string printable(std::string_view text, bool keep_newlines = false);
 
 enum class LogLevel : unsigned char { quiet, normal, verbose };
 

@@ -50,6 +50,21 @@ Result<Answer> make_answer(Session& session, Engine& engine, AnswerOptions optio
     answer.text += text;
     if (options.stream && output.ok()) output = write_stdout(text);
   };
+  // Room for every token's details is taken before the first: a long answer must not outgrow the budget unseen.
+  const std::uint64_t longest = std::min<std::uint64_t>(
+      options.request.max_tokens,
+      session.kv().context() + std::uint64_t{1} - std::min<std::uint64_t>(answer.prompt_tokens, session.kv().context()));
+  Reservation details_memory;
+  if (details) {
+    const std::uint64_t bytes =
+        longest * (sizeof(std::int32_t) + sizeof(float) + options.request.logprobs * sizeof(TokenLogprob));
+    CARAT_ASSIGN(details_memory, session.budget().try_reserve(MemoryCategory::io, bytes,
+                                                              "log probabilities of the answer (smaller -n, --ctx or "
+                                                              "--logprobs)"));
+    answer.tokens.reserve(longest);
+    answer.logprobs.reserve(longest);
+    answer.top.reserve(longest * options.request.logprobs);
+  }
   bool done = false;
   Status failure;
   const auto start = Clock::now();

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "arch/tensor_roles.h"
+#include "base/log.h"
 #include "cli/command.h"
 #include "os/sha256.h"
 
@@ -15,7 +16,6 @@ namespace {
 
 struct InfoOptions {
   CommonOptions common;
-  bool tensors = false;
   bool no_hash = false;
 };
 
@@ -85,7 +85,6 @@ std::string types_text(const TensorDir& tensors) {
   return text;
 }
 
-/// The rows of equal layers are folded: "0-4, 6-10".
 std::string layer_table(const ModelConfig& config) {
   std::string text = "  layer  attention  window   rope base  factor  KV bytes/token (bf16)\n";
   for (std::size_t i = 0; i < config.layers.size(); ++i) {
@@ -118,7 +117,8 @@ std::string to_text(const ModelFile& file, const std::string& hash) {
                       c.query_scale, source("query_scale"), c.embed_scale, c.norm_eps, source("norm_eps"));
   text += fmt::format("  layer pattern ({}), local rope base ({}), global rope base ({})\n", source("layer_pattern"),
                       source("local_rope_base"), source("rope_base"));
-  return text + layer_table(c);
+  text += layer_table(c);
+  return printable(text, true);
 }
 
 Status run_info(const InfoOptions& options) {

@@ -1,5 +1,7 @@
 // The command line: parse, run one command, say what went wrong in one line.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 #include <malloc.h>
 
 #include <cctype>
@@ -42,7 +44,19 @@ void bound_allocator_slack() {
   mallopt(M_TRIM_THRESHOLD, 256 << 10);
 }
 
+/// A file opened while one of the three standard descriptors is closed would take its number, and messages would be
+/// written into it. Closed ones are filled with what fails in the direction they are used.
+void fill_standard_descriptors() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(descriptor, F_GETFD) < 0 && errno == EBADF) {
+      // open() takes the lowest free number, which is this one.
+      open("/dev/null", descriptor == STDERR_FILENO ? O_WRONLY : descriptor == STDOUT_FILENO ? O_RDONLY : O_WRONLY);
+    }
+  }
+}
+
 int run(int argc, char** argv) {
+  fill_standard_descriptors();
   bound_allocator_slack();
   CLI::App app("carat runs Gemma models inside a memory budget you choose.", "carat");
   app.set_version_flag("--version", "carat " CARAT_VERSION);
@@ -75,12 +89,12 @@ int run(int argc, char** argv) {
   } catch (const CLI::CallForVersion& version) {
     return print_help(std::string(version.what()) + "\n");
   } catch (const CLI::ParseError& error) {
-    log_error(printable_line(usage_error(app, error)));
+    log_error(usage_error(app, error));
     return exit_code(StatusCode::invalid);
   }
   const Status status = action();
   if (!status.ok() && !(status.code() == StatusCode::interrupted && status.message().empty())) {
-    log_error(printable_line(status.message()));
+    log_error(status.message());
   }
   return exit_code(status.code());
 }

@@ -211,6 +211,9 @@ Status run_chat(const RunOptions& options, Session& session, Engine& engine) {
     messages.push_back({"user", clean_text(*line)});
     CARAT_ASSIGN(AnswerOptions asked, answer_options(options, session));
     CARAT_ASSIGN(asked.request.prompt, chat_tokens(session, chat, messages));
+    if (options.overflow == "truncate-left") {
+      truncate_left(asked.request.prompt, session.kv().context(), session.tokenizer());
+    }
     auto answer = make_answer(session, engine, std::move(asked));
     clear_interrupts();
     if (!answer.ok()) {
@@ -249,9 +252,10 @@ Status run_run(const RunOptions& options) {
   if (options.overflow != "refuse" && options.overflow != "truncate-left") {
     return invalid(fmt::format("--overflow {}: expected refuse or truncate-left", options.overflow));
   }
-  CARAT_ASSIGN(const SessionOptions asked, options.common.session());
+  CARAT_ASSIGN(SessionOptions asked, options.common.session());
   CARAT_TRY(sampling_params(options).status());
   CARAT_ASSIGN(const std::optional<std::string> text, prompt_source(options));
+  asked.chat = options.chat || !text;
   CARAT_ASSIGN(auto session, Session::open(asked, progress_bar("loading", options.common.quiet)));
   CARAT_ASSIGN(Engine engine, Engine::create(*session));
   return text ? run_once(options, *session, engine, *text) : run_chat(options, *session, engine);

@@ -75,14 +75,6 @@ std::string example_of(const CLI::App& command) {
 
 }  // namespace
 
-std::string printable_line(std::string text) {
-  for (char& c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7F) c = ' ';
-  }
-  return text;
-}
-
 std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<CLI::App*> chosen = app.get_subcommands();
   const std::vector<std::string> left = app.remaining(true);

@@ -53,12 +53,18 @@ Result<RequestId> Engine::submit(Request request, RequestSink sink) {
     CARAT_ASSIGN(unpenalized_, Buffer<float>::allocate(session_->budget(), MemoryCategory::logits, vocab,
                                                        "logits before penalties"));
   }
+  const std::size_t prompt_tokens = request.prompt.size();
+  const std::size_t most_tokens = std::min<std::size_t>(context, prompt_tokens + request.max_tokens) + 1;
+  CARAT_ASSIGN(Reservation token_memory, session_->budget().try_reserve(
+                                             MemoryCategory::io, most_tokens * sizeof(std::int32_t), "a request's tokens"));
   const RequestId id = next_id_++;
   Running& running = requests_[id];
+  running.token_memory = std::move(token_memory);
   running.generator = Generator(request.seed);
-  running.tokens = request.prompt;
+  running.prompt_tokens = prompt_tokens;
+  running.tokens = std::move(request.prompt);
   // Never grows while tokens are made.
-  running.tokens.reserve(std::min<std::size_t>(context, request.prompt.size() + request.max_tokens) + 1);
+  running.tokens.reserve(most_tokens);
   running.request = std::move(request);
   running.sink = std::move(sink);
   if (running.request.max_tokens == 0) {
@@ -145,7 +151,7 @@ void Engine::take_token(RequestId id, std::span<float> logits) {
   }
   // Penalties change the row: the chosen token's own probability is taken from the row as it was.
   const std::span<const std::int32_t> all = running.tokens;
-  const TokenHistory history{all, all.subspan(request.prompt.size())};
+  const TokenHistory history{all, all.subspan(running.prompt_tokens)};
   std::span<const float> original = logits;
   if (request.wants_logprobs && changes_logits(request.sampling)) {
     std::copy(logits.begin(), logits.end(), unpenalized_.begin());
@@ -168,7 +174,7 @@ void Engine::take_token(RequestId id, std::span<float> logits) {
   const bool go_on = !running.sink.token || running.sink.token(event);
   if (!requests_.contains(id)) return;  // the sink cancelled it
   if (!go_on) return end(id, FinishReason::stop, ok_status());
-  const std::size_t made = running.tokens.size() - request.prompt.size();
+  const std::size_t made = running.tokens.size() - running.prompt_tokens;
   // A token beyond the context could be chosen but not read back in.
   if (made >= request.max_tokens || running.tokens.size() > session_->kv().context()) {
     end(id, FinishReason::length, ok_status());

@@ -66,7 +66,9 @@ class Engine {
     Request request;
     RequestSink sink;
     Generator generator{0};
-    std::vector<std::int32_t> tokens;  ///< prompt and answer
+    std::vector<std::int32_t> tokens;  ///< prompt and answer; the prompt is moved here, not copied
+    std::size_t prompt_tokens = 0;
+    Reservation token_memory;
     SequenceId sequence = 0;
     bool open = false;
   };

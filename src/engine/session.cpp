@@ -143,6 +143,10 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options, co
   const auto start = std::chrono::steady_clock::now();
   std::unique_ptr<Session> session(new Session());
   CARAT_ASSIGN(session->planned_, plan_session(options));
+  if (options.chat && session->planned_.file.chat_template().empty()) {
+    return invalid(fmt::format("{}: a base model without a chat template; it continues a text: give one with -p TEXT, "
+                               "without --chat", session->planned_.file.path));
+  }
   if (!session->planned_.plan.fits) return no_fit(refusal(session->planned_.plan));
   CARAT_TRY(session->load(progress));
   session->load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

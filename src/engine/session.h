@@ -43,6 +43,7 @@ struct SessionOptions {
   std::optional<int> threads;
   std::string isa;
   std::uint32_t logits_rows = 1;
+  bool chat = false;     ///< a file without a chat template is refused before its weights are read
   bool sampler = true;  ///< tokens will be chosen: count the sampler's scratch
   /// For commands that compare numbers: models with float weights run exactly, unless KV types are given.
   bool exact_for_float_weights = false;

@@ -102,6 +102,13 @@ Result<ModelFile> ModelFile::open(const std::string& path, Budget& budget) {
   std::vector<std::string> unused;
   auto bound = bind_tensors(file.config, file.tensors, &unused);
   if (!bound.ok()) return std::move(bound).status().with_context(path);
+  for (const std::string& name : unused) {
+    // A weight of a layer that the architecture has no place for would silently be left out of every token.
+    if (name.starts_with("blk.") || name.starts_with("layers.") || name.starts_with("model.layers.")) {
+      return unsupported(fmt::format("{}: tensor '{}' has no place in architecture '{}'; without it the numbers would be "
+                                     "wrong", path, name, file.config.architecture));
+    }
+  }
   if (!unused.empty()) {
     log_note(fmt::format("{}: {} {} not used: {}{}", path, unused.size(),
                          unused.size() == 1 ? "tensor is" : "tensors are", unused.front(),

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -103,8 +104,14 @@ Result<AtomicFile> AtomicFile::create(const std::string& path) {
     if (file.descriptor_ < 0) return system_error(path, "open for writing");
     return file;
   }
-  file.temporary_ = fmt::format("{}.{}.partial", path, getpid());
-  file.descriptor_ = ::open(file.temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  // A link's target is what gets replaced, and a link planted at the temporary name is not followed.
+  if (char* target = realpath(path.c_str(), nullptr); target != nullptr) {
+    file.path_ = target;
+    std::free(target);
+  }
+  file.temporary_ = fmt::format("{}.{}.partial", file.path_, getpid());
+  unlink(file.temporary_.c_str());  // left by a process of this number that was killed
+  file.descriptor_ = ::open(file.temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (file.descriptor_ < 0) return system_error(file.temporary_, "create");
   return file;
 }

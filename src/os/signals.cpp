@@ -9,7 +9,7 @@
 namespace carat {
 namespace {
 
-constexpr std::array kSignals = {SIGINT, SIGTERM, SIGPIPE};
+constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE};
 constexpr int kExitInterrupted = 130;
 
 std::atomic<int> count{0};

@@ -20,7 +20,7 @@ class SignalGuard {
   SignalGuard& operator=(const SignalGuard&) = delete;
 
  private:
-  std::array<struct sigaction, 3> before_{};
+  std::array<struct sigaction, 5> before_{};
 };
 
 /// Signals counted since the start or the last clear. Any thread may ask.

@@ -43,7 +43,10 @@ Categories categories_of(const ModelConfig& config, const PlanFacts& facts, cons
   at(c, MemoryCategory::logits) =
       saturating_add(arena_bytes(std::uint64_t{ask.logits_rows} * config.vocab * sizeof(float)), facts.sampler);
   at(c, MemoryCategory::tokenizer) = facts.tokenizer;
-  at(c, MemoryCategory::io) = arena_bytes(facts.io);
+  // Loading buffers, and the token ids of every sequence.
+  at(c, MemoryCategory::io) =
+      saturating_add(arena_bytes(facts.io),
+                     saturating_mul(ask.parallel, (std::uint64_t{ask.context} + 1) * sizeof(std::int32_t)));
   at(c, MemoryCategory::fixed) = facts.fixed;
   return c;
 }
@@ -252,8 +255,8 @@ std::string refusal(const Plan& plan) {
 
 std::string plan_table(const Plan& plan) {
   constexpr int kBarWidth = 40;
-  const std::uint64_t whole =
-      plan.facts.budget == Budget::kUnlimited ? plan.total : std::max(plan.total, plan.facts.budget);
+  // Bars are shares of the budget, or of the total where the budget is so large that they would say nothing.
+  const std::uint64_t whole = plan.facts.budget / 2 > plan.total ? plan.total : std::max(plan.total, plan.facts.budget);
   std::string text;
   for (std::size_t i = 0; i < plan.categories.size(); ++i) {
     const std::uint64_t bytes = plan.categories[i];

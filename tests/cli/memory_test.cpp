@@ -45,6 +45,26 @@ INSTANTIATE_TEST_SUITE_P(Models, Plan,
                          testing::Values(Case{"gemma3-270m", "512"}, Case{"smollm2-135m-instruct", "512"},
                                          Case{"smollm2-135m-instruct", "2048"}));
 
+/// Details of a long answer are reserved too: it runs inside the budget or is refused.
+TEST(Budget, HoldsWhileLogProbabilitiesPileUp) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's own memory is outside the budget";
+#endif
+  const std::string model = CARAT_FIXTURES "/tiny/gemma3-mqa41/model.gguf";
+  const auto ask = [&](const std::string& memory, const char* listed) {
+    return run_carat({"run", model, "-p", "hi", "-n", "3000", "--temp", "0", "--ctx", "4096", "--memory", memory,
+                      "--json", "--logprobs", listed, "-q"},
+                     {.seconds = 300});
+  };
+  const auto roomy = parse(ask("1G", "5"));
+  const auto planned = roomy["memory"]["planned"].get<std::uint64_t>();
+  const Outcome refused = ask(std::to_string(planned + 2000000), "1024");
+  EXPECT_EQ(refused.code, 3);
+  expect_one_error(refused, "log probabilities");
+  const auto inside = parse(ask(std::to_string(planned + 2000000), "20"));
+  EXPECT_LE(inside["memory"]["peak_rss"].get<std::uint64_t>(), planned + 2000000);
+}
+
 TEST(Budget, HoldsAtTheContextOfTheIssue) {
   const std::string model = real_model("gemma3-270m");
   if (model.empty()) GTEST_SKIP() << "gemma3-270m has not been fetched (make models)";

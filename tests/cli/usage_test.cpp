@@ -27,7 +27,7 @@ TEST(Usage, VersionAndHelpGoToStandardOutput) {
 TEST(Usage, UnknownCommandListsTheCommands) {
   const Outcome run = run_carat({"rum", "x"});
   expect_refused(run, 2, "did you mean run?");
-  expect_refused(run_carat({"nonsense"}), 2, "run, plan, info, tokenize, detokenize, logits, perplexity, doctor");
+  expect_refused(run_carat({"nonsense"}), 2, "run, plan, info, tokenize, detokenize, logits, perplexity, convert, doctor");
   expect_refused(run_carat({"--json", "run"}), 2, "--json");
 }
 

@@ -42,6 +42,7 @@ double log_sum_exp(std::span<const float> row) {
 
 void compare_row(const std::vector<float>& row, const nlohmann::json& top, Difference& difference) {
   const double normalizer = log_sum_exp(row);
+  ASSERT_TRUE(std::isfinite(normalizer)) << "logits are not finite";
   double kl = 0;
   double rest_p = 1;
   double rest_q = 1;
@@ -70,6 +71,7 @@ Difference compare(ModelRunner& runner, const nlohmann::json& cases, std::size_t
     for (std::size_t i = 0; i < positions.size(); ++i) compare_row(rows[i], one["top"][i], difference);
     runner.close(sequence);
   }
+  EXPECT_GT(difference.rows, 0);
   difference.mean_kl /= difference.rows;
   return difference;
 }
@@ -89,6 +91,21 @@ std::unique_ptr<ModelRunner> load(const std::string& name, const std::string& is
   return ModelRunner::load(model_path(name), options);
 }
 
+/// Feeds a prompt, then each likeliest token, and expects `want`.
+void expect_greedy(ModelRunner& runner, const std::vector<std::int32_t>& ids, const std::vector<std::int32_t>& want) {
+  ASSERT_FALSE(want.empty());
+  std::vector<std::int32_t> got;
+  const SequenceId sequence = runner.open();
+  auto row = runner.run_at(sequence, ids, {static_cast<std::uint32_t>(ids.size() - 1)})[0];
+  auto position = static_cast<std::int32_t>(ids.size());
+  while (got.size() < want.size()) {
+    got.push_back(static_cast<std::int32_t>(std::max_element(row.begin(), row.end()) - row.begin()));
+    row = runner.run({{sequence, position++, {got.back()}, true}})[0];
+  }
+  EXPECT_EQ(got, want);
+  runner.close(sequence);
+}
+
 #define NEED_MODEL(name)                                                                       \
   if (!std::filesystem::exists(model_path(name))) GTEST_SKIP() << model_path(name) << " is absent (make models)"
 
@@ -99,6 +116,18 @@ TEST(RealGemma, RefEqualsTheReference) {
   // The scalar table needs minutes for 1,500 tokens; the vector tables run that context below in their exact form.
   const Difference difference = compare(*runner, fixture("gemma3_270m")["cases"], 100);
   EXPECT_LE(difference.worst_top10, 0.002);
+}
+
+TEST(RealGemma, RefContinuesAsTheReferenceDoes) {
+  NEED_MODEL("gemma3-270m");
+  const auto runner = load("gemma3-270m", "ref", true);
+  ASSERT_NE(runner, nullptr);
+  const nlohmann::json reference = fixture("gemma3_270m");
+  ASSERT_EQ(reference["greedy"].size(), 3u);
+  for (const auto& one : reference["greedy"]) {
+    expect_greedy(*runner, one["ids"].get<std::vector<std::int32_t>>(),
+                  one["continuation_ids"].get<std::vector<std::int32_t>>());
+  }
 }
 
 TEST(RealGemma, ExactVectorFormsEqualTheReferencePastTheWindow) {
@@ -216,19 +245,10 @@ TEST(RealSmolLM2, ThreeTurnsAnswerAsTheReferenceDoes) {
   const auto runner = load("smollm2-135m-instruct", "ref", true);
   ASSERT_NE(runner, nullptr);
   const nlohmann::json reference = fixture("smollm2");
+  ASSERT_EQ(reference["turns"].size(), 3u);
   for (const auto& turn : reference["turns"]) {
-    auto ids = turn["ids"].get<std::vector<std::int32_t>>();
-    const auto want = turn["answer_ids"].get<std::vector<std::int32_t>>();
-    std::vector<std::int32_t> got;
-    const SequenceId sequence = runner->open();
-    auto row = runner->run_at(sequence, ids, {static_cast<std::uint32_t>(ids.size() - 1)})[0];
-    auto position = static_cast<std::int32_t>(ids.size());
-    while (got.size() < want.size()) {
-      got.push_back(static_cast<std::int32_t>(std::max_element(row.begin(), row.end()) - row.begin()));
-      row = runner->run({{sequence, position++, {got.back()}, true}})[0];
-    }
-    EXPECT_EQ(got, want);
-    runner->close(sequence);
+    expect_greedy(*runner, turn["ids"].get<std::vector<std::int32_t>>(),
+                  turn["answer_ids"].get<std::vector<std::int32_t>>());
   }
 }
 
