@@ -19,7 +19,8 @@ namespace carat {
 namespace {
 
 constexpr DType kTypes[] = {DType::f32,  DType::f16,  DType::bf16, DType::q4_0, DType::q4_1, DType::q5_0,
-                            DType::q5_1, DType::q8_0, DType::q4_k, DType::q5_k, DType::q6_k};
+                            DType::q5_1, DType::q8_0, DType::q2_k, DType::q3_k, DType::q4_k,
+                            DType::q5_k, DType::q6_k, DType::iq4_nl, DType::iq4_xs};
 constexpr ActivationForm kForms[] = {ActivationForm::f32, ActivationForm::q8, ActivationForm::q15};
 constexpr std::string_view kFormNames[] = {"f32", "q8", "q15"};
 
@@ -50,8 +51,9 @@ void tame_scales(DType type, std::vector<std::byte>& file, std::mt19937& random)
   std::uniform_real_distribution<float> scale(-0.02f, 0.02f);
   const std::size_t block = info(type).block_bytes;
   for (std::size_t at = 0; at < file.size(); at += block) {
-    if (type == DType::q6_k) {
-      write_half(file.data() + at + 208, scale(random));
+    if (type == DType::q2_k || type == DType::q3_k || type == DType::q6_k) {  // d comes last, of Q2_K d and dmin
+      write_half(file.data() + at + block - 2, scale(random));
+      if (type == DType::q2_k) write_half(file.data() + at + block - 4, scale(random));
       continue;
     }
     write_half(file.data() + at, scale(random));

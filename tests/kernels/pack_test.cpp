@@ -3,7 +3,11 @@
 
 #include <bit>
 #include <cmath>
+#include <cstring>
+#include <fstream>
+#include <iterator>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "kernels/kernel_table.h"
@@ -13,7 +17,8 @@ namespace carat {
 namespace {
 
 constexpr DType kTypes[] = {DType::f32,  DType::f16,  DType::bf16, DType::q4_0, DType::q4_1, DType::q5_0,
-                            DType::q5_1, DType::q8_0, DType::q4_k, DType::q5_k, DType::q6_k};
+                            DType::q5_1, DType::q8_0, DType::q2_k, DType::q3_k, DType::q4_k,
+                            DType::q5_k, DType::q6_k, DType::iq4_nl, DType::iq4_xs};
 
 bool same_bits(float a, float b) {
   return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b) || (std::isnan(a) && std::isnan(b));
@@ -71,6 +76,36 @@ TEST_P(Pack, EveryByteOfThePanelIsWritten) {
   pack_panel(layout, file.data(), 3, a.data());
   pack_panel(layout, file.data(), 3, b.data());
   EXPECT_EQ(a, b);
+}
+
+std::vector<char> read_fixture(DType type, const char* suffix) {
+  std::ifstream file(std::string(CARAT_FIXTURES) + "/quant/" + std::string(name(type)) + suffix, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+/// The fixture's blocks, in rows of one block, against the values that the gguf package gives.
+TEST_P(Pack, UnpackedRowEqualsTheFixture) {
+  const DType type = GetParam();
+  if (type == DType::f32) GTEST_SKIP() << "no fixture";
+  const auto file = read_fixture(type, ".blocks");
+  const auto values = read_fixture(type, ".f32");
+  const std::uint32_t block = info(type).block_elements;
+  const std::uint32_t columns = block == 1 ? 16 : block;
+  const std::uint64_t row_size = row_bytes(type, columns);
+  const PackedLayout layout{type, static_cast<std::uint32_t>(file.size() / row_size), columns};
+  ASSERT_GT(layout.rows, 0u);
+  ASSERT_EQ(values.size(), std::size_t{layout.rows} * columns * sizeof(float));
+  std::vector<std::byte> packed(layout.bytes());
+  for (std::uint32_t p = 0; p < layout.panels(); ++p) {
+    pack_panel(layout, reinterpret_cast<const std::byte*>(file.data()) + p * kPanelRows * row_size,
+               std::min(kPanelRows, layout.rows - p * kPanelRows), packed.data() + p * layout.panel_bytes());
+  }
+  std::vector<float> unpacked(columns);
+  for (std::uint32_t r = 0; r < layout.rows; ++r) {
+    unpack_row({layout, packed.data()}, r, unpacked.data());
+    ASSERT_EQ(std::memcmp(unpacked.data(), values.data() + r * columns * sizeof(float), columns * sizeof(float)), 0)
+        << "row " << r;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, Pack, testing::ValuesIn(kTypes),

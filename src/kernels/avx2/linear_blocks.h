@@ -95,8 +95,8 @@ struct PackedSource {
   [[gnu::always_inline]] __m256 scale(int step, int half, int side) const {
     return Unpacked::scale(group_at, group, step, half, side);
   }
-  [[gnu::always_inline]] __m256 minimum(int step, int side) const {
-    return Unpacked::minimum(group_at, group, step, side);
+  [[gnu::always_inline]] __m256 minimum(int step, int half, int side) const {
+    return Unpacked::minimum(group_at, group, step, half, side);
   }
 };
 
@@ -111,7 +111,7 @@ struct ScratchSource {
   [[gnu::always_inline]] void end_group() {
     quads_at += Type::kGroupSteps * 512;
     scales_at += Type::kGroupSteps * Type::kHalves * 16;
-    minima_at += Type::kGroupSteps * 16;
+    minima_at += Type::kGroupSteps * Type::kHalves * 16;
   }
   [[gnu::always_inline]] void prefetch(int) const {}
   [[gnu::always_inline]] void quads(int step, int side, __m256i* out) const {
@@ -122,8 +122,8 @@ struct ScratchSource {
   [[gnu::always_inline]] __m256 scale(int step, int half, int side) const {
     return _mm256_loadu_ps(scales_at + (step * Type::kHalves + half) * 16 + side * 8);
   }
-  [[gnu::always_inline]] __m256 minimum(int step, int side) const {
-    return _mm256_loadu_ps(minima_at + step * 16 + side * 8);
+  [[gnu::always_inline]] __m256 minimum(int step, int half, int side) const {
+    return _mm256_loadu_ps(minima_at + (step * Type::kHalves + half) * 16 + side * 8);
   }
 };
 
@@ -162,9 +162,12 @@ void multiply_panel(Source source, std::uint32_t groups, const Token* tokens, st
             acc[t][side] = _mm256_fmadd_ps(factor, _mm256_cvtepi32_ps(dot), acc[t][side]);
           }
           if constexpr (Type::kHasMinimum) {
-            const auto sum = static_cast<float>(sums[0] + sums[1]);
-            acc[t][side] = _mm256_fmadd_ps(source.minimum(step, side),
-                                           _mm256_set1_ps(kTwoPlanes ? sum : token.scales[s] * sum), acc[t][side]);
+#pragma GCC unroll 2
+            for (int half = 0; half < Type::kHalves; ++half) {
+              const auto sum = static_cast<float>(Type::kHalves == 2 ? sums[half] : sums[0] + sums[1]);
+              acc[t][side] = _mm256_fmadd_ps(source.minimum(step, half, side),
+                                             _mm256_set1_ps(kTwoPlanes ? sum : token.scales[s] * sum), acc[t][side]);
+            }
           }
         }
       }
@@ -213,10 +216,9 @@ void unpack_panel(const std::byte* panel, std::uint32_t groups, const PanelScrat
         }
         for (int half = 0; half < Type::kHalves; ++half) {
           const std::uint64_t part = s * Type::kHalves + static_cast<unsigned>(half);
-          _mm256_storeu_ps(out.scales + part * 16 + static_cast<unsigned>(side * 8), source.scale(step, half, side));
-        }
-        if constexpr (Type::kHasMinimum) {
-          _mm256_storeu_ps(out.minima + s * 16 + static_cast<unsigned>(side * 8), source.minimum(step, side));
+          const std::uint64_t at = part * 16 + static_cast<unsigned>(side * 8);
+          _mm256_storeu_ps(out.scales + at, source.scale(step, half, side));
+          if constexpr (Type::kHasMinimum) _mm256_storeu_ps(out.minima + at, source.minimum(step, half, side));
         }
       }
     }
@@ -248,9 +250,9 @@ void dequantize_panel(const std::byte* panel, std::uint32_t groups, float* out) 
       for (int side = 0; side < 2; ++side) {
         __m256i quads[8];
         source.quads(step, side, quads);
-        __m256 minimum = _mm256_setzero_ps();
-        if constexpr (Type::kHasMinimum) minimum = source.minimum(step, side);
         for (int q = 0; q < 8; ++q) {
+          __m256 minimum = _mm256_setzero_ps();
+          if constexpr (Type::kHasMinimum) minimum = source.minimum(step, q * Type::kHalves / 8, side);
           const __m256 scale = source.scale(step, q * Type::kHalves / 8, side);
           for (int j = 0; j < 4; ++j) {
             // The byte moves to the top of its lane and back down, with its sign if it has one.

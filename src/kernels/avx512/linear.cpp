@@ -9,9 +9,13 @@ void fill_linear_avx512(KernelTable& table) {
   avx512::fill_q5_0(table);
   avx512::fill_q5_1(table);
   avx512::fill_q8_0(table);
+  avx512::fill_q2_k(table);
+  avx512::fill_q3_k(table);
   avx512::fill_q4_k(table);
   avx512::fill_q5_k(table);
   avx512::fill_q6_k(table);
+  avx512::fill_iq4_nl(table);
+  avx512::fill_iq4_xs(table);
   avx512::fill_float_types(table);
 }
 

@@ -74,8 +74,10 @@ void multiply_packed(const Range<Type>& range, const std::uint32_t* panels, std:
         Unpacked::quads(at[p], step, quads);
         __m512 scale[2];
         for (int half = 0; half < Type::kHalves; ++half) scale[half] = Unpacked::scale(at[p], group[p], step, half);
-        __m512 minimum = _mm512_setzero_ps();
-        if constexpr (Type::kHasMinimum) minimum = Unpacked::minimum(at[p], group[p], step);
+        __m512 minimum[2];
+        for (int half = 0; Type::kHasMinimum && half < Type::kHalves; ++half) {
+          minimum[half] = Unpacked::minimum(at[p], group[p], step, half);
+        }
 #pragma GCC unroll 4
         for (unsigned t = 0; t < kTokens; ++t) {
           const std::int32_t* sum = sums + t * (columns / 16);
@@ -89,9 +91,11 @@ void multiply_packed(const Range<Type>& range, const std::uint32_t* panels, std:
             const __m512 factor = kTwoPlanes ? scale[half] : _mm512_mul_ps(scale[half], _mm512_set1_ps(*x_scale));
             acc[p][t] = _mm512_fmadd_ps(factor, _mm512_cvtepi32_ps(dot), acc[p][t]);
           }
-          if constexpr (Type::kHasMinimum) {
-            const auto total = static_cast<float>(sum[0] + sum[1]);
-            acc[p][t] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(kTwoPlanes ? total : *x_scale * total), acc[p][t]);
+#pragma GCC unroll 2
+          for (int half = 0; Type::kHasMinimum && half < Type::kHalves; ++half) {
+            const auto total = static_cast<float>(Type::kHalves == 2 ? sum[half] : sum[0] + sum[1]);
+            const __m512 factor = _mm512_set1_ps(kTwoPlanes ? total : *x_scale * total);
+            acc[p][t] = _mm512_fmadd_ps(minimum[half], factor, acc[p][t]);
           }
         }
       }
@@ -151,10 +155,12 @@ void unpack_panel(const std::byte* panel, std::uint32_t groups, const PanelScrat
       Unpacked::quads(panel, step, quads);
       for (int q = 0; q < 8; ++q) _mm512_storeu_si512(out.quads + s * 512 + static_cast<unsigned>(q) * 64, quads[q]);
       for (int half = 0; half < Type::kHalves; ++half) {
-        _mm512_storeu_ps(out.scales + (s * Type::kHalves + static_cast<unsigned>(half)) * 16,
-                         Unpacked::scale(panel, group, step, half));
+        const std::uint64_t part = s * Type::kHalves + static_cast<unsigned>(half);
+        _mm512_storeu_ps(out.scales + part * 16, Unpacked::scale(panel, group, step, half));
+        if constexpr (Type::kHasMinimum) {
+          _mm512_storeu_ps(out.minima + part * 16, Unpacked::minimum(panel, group, step, half));
+        }
       }
-      if constexpr (Type::kHasMinimum) _mm512_storeu_ps(out.minima + s * 16, Unpacked::minimum(panel, group, step));
     }
   }
 }
@@ -206,9 +212,9 @@ void dequantize_panel(const std::byte* panel, std::uint32_t groups, float* out) 
     for (int step = 0; step < Type::kGroupSteps; ++step) {
       __m512i quads[8];
       Unpacked::quads(panel, step, quads);
-      __m512 minimum = _mm512_setzero_ps();
-      if constexpr (Type::kHasMinimum) minimum = Unpacked::minimum(panel, group, step);
       for (int q = 0; q < 8; ++q) {
+        __m512 minimum = _mm512_setzero_ps();
+        if constexpr (Type::kHasMinimum) minimum = Unpacked::minimum(panel, group, step, q * Type::kHalves / 8);
         const __m512 scale = Unpacked::scale(panel, group, step, q * Type::kHalves / 8);
         for (int j = 0; j < 4; ++j, out += kPanelRows) {
           const __m512i quant = _mm512_and_si512(_mm512_srl_epi32(quads[q], _mm_cvtsi32_si128(8 * j)), byte);

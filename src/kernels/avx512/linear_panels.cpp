@@ -13,7 +13,7 @@ struct Token {
   const std::int8_t* low;
   const float* scales;
   const std::int32_t* corrections;  ///< [steps][halves]: -zero * sum of the values
-  const float* minimum_factors;     ///< [steps]: scale * float(sum of the values)
+  const float* minimum_factors;     ///< [steps][halves]: scale * float(sum of the values)
   float* out;
 };
 
@@ -86,13 +86,14 @@ void multiply_tile(const UnpackedPanels& job, const Token* tokens) {
         }
       }
     }
-    if constexpr (kHasMinimum) {
+    for (int half = 0; kHasMinimum && half < kHalves; ++half) {
+      const std::uint32_t part = s * kHalves + static_cast<std::uint32_t>(half);
 #pragma GCC unroll 2
       for (int p = 0; p < 2; ++p) {
-        const __m512 minimum = _mm512_loadu_ps(job.minima[p] + s * kPanelRows);
+        const __m512 minimum = _mm512_loadu_ps(job.minima[p] + part * kPanelRows);
 #pragma GCC unroll 8
         for (int t = 0; t < kTokens; ++t) {
-          acc[p][t] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(tokens[t].minimum_factors[s]), acc[p][t]);
+          acc[p][t] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(tokens[t].minimum_factors[part]), acc[p][t]);
         }
       }
     }
@@ -138,6 +139,13 @@ void prepare_corrections(const UnpackedPanels& job, const std::int32_t* sums, st
 }
 
 void prepare_minimum_factors(const UnpackedPanels& job, const std::int32_t* sums, const float* scales, float* out) {
+  if (job.halves == 2) {
+    for (std::uint32_t i = 0; i < 2 * job.steps; ++i) {
+      const auto sum = static_cast<float>(sums[i]);
+      out[i] = scales == nullptr ? sum : scales[i / 2] * sum;
+    }
+    return;
+  }
   for (std::uint32_t s = 0; s < job.steps; ++s) {
     const auto sum = static_cast<float>(sums[2 * s] + sums[2 * s + 1]);
     out[s] = scales == nullptr ? sum : scales[s] * sum;
@@ -150,7 +158,7 @@ void multiply_panels(const UnpackedPanels& job) {
   const Activations& x = job.x;
   const bool two_planes = x.form == ActivationForm::q15;
   auto* corrections = reinterpret_cast<std::int32_t*>(job.scratch);                    // [kPanelTokens][2 * steps]
-  auto* factors = reinterpret_cast<float*>(corrections + kPanelTokens * 2 * job.steps);  // [kPanelTokens][steps]
+  auto* factors = reinterpret_cast<float*>(corrections + kPanelTokens * 2 * job.steps);  // the same
   const std::uint32_t groups = (x.rows + kPanelTokens - 1) / kPanelTokens;
   for (std::uint32_t g = 0; g < groups; ++g) {
     // Groups of equal size: 8 tokens are 4 + 4, since 6 + 2 would leave the second pass waiting for loads.
@@ -165,10 +173,10 @@ void multiply_panels(const UnpackedPanels& job) {
                    two_planes ? x.low + t * x.columns : nullptr,
                    scales,
                    corrections + i * 2 * job.steps,
-                   factors + i * job.steps,
+                   factors + i * 2 * job.steps,
                    job.out + t * job.out_stride};
       if (job.has_minimum) {
-        prepare_minimum_factors(job, sums, two_planes ? nullptr : scales, factors + i * job.steps);
+        prepare_minimum_factors(job, sums, two_planes ? nullptr : scales, factors + i * 2 * job.steps);
       } else {
         prepare_corrections(job, sums, corrections + i * 2 * job.steps);
       }

@@ -9,7 +9,7 @@ namespace carat::avx512 {
 struct UnpackedPanels {
   const std::uint8_t* quads[2];  ///< [steps][8][16][4] unsigned bytes
   const float* scales[2];        ///< [steps][halves][16]
-  const float* minima[2];        ///< [steps][16]; read only when has_minimum
+  const float* minima[2];        ///< [steps][halves][16]; read only when has_minimum
   std::uint32_t rows[2];         ///< outputs of each panel to store, 0..16
   std::uint32_t steps;
   std::int32_t zero;  ///< weight = scale * (byte - zero), or scale * byte + minimum
@@ -18,7 +18,7 @@ struct UnpackedPanels {
   Activations x;
   float* out;  ///< of the first panel's first row; the second's is 16 further
   std::uint64_t out_stride;
-  std::byte* scratch;  ///< 18 words a step: what depends on a token and a step only
+  std::byte* scratch;  ///< 24 words a step: what depends on a token and a step only
 };
 
 inline constexpr std::uint32_t kPanelTokens = 6;  ///< tokens held in registers

@@ -1,8 +1,8 @@
-// Packed Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0: a group is one step of 32 columns of 16 rows.
+// Packed Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL and Q8_0: a group is one step of 32 columns of 16 rows.
 //
 // A packed type is a struct of constants, of `pack` and of scalar accessors that say what its bytes mean. A weight is
 //   scale(half) * (quant - kZero)        without a minimum
-//   scale(half) * quant + minimum        with one (then kZero is 0)
+//   scale(half) * quant + minimum(half)  with one (then kZero is 0)
 // where half = column / 16 if kHalves is 2, else 0. Vector kernels use the constants; everything scalar the accessors.
 #pragma once
 
@@ -43,7 +43,7 @@ struct NibbleBlocks {
   static float scale(const std::byte* group, int /*step*/, int /*half*/, int row) {
     return load_half(group + kScales + 2 * row);
   }
-  static float minimum(const std::byte* group, int /*step*/, int row) {
+  static float minimum(const std::byte* group, int /*step*/, int /*half*/, int row) {
     return has_minimum ? load_half(group + kMinima + 2 * row) : 0;
   }
 
@@ -76,6 +76,27 @@ using PackedQ4_1 = NibbleBlocks<DType::q4_1, false, true>;
 using PackedQ5_0 = NibbleBlocks<DType::q5_0, true, false>;
 using PackedQ5_1 = NibbleBlocks<DType::q5_1, true, true>;
 
+/// The levels that the four bits of IQ4_NL and IQ4_XS index, plus 128, so that they can be the unsigned side of a byte
+/// product: -127 -104 -83 -65 -49 -35 -22 -10 1 13 25 38 53 69 89 113, as src/quant has them.
+inline constexpr std::uint8_t kLevels[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
+
+/// Eight levels from `first` on as one word, for kernels that may not refer to an object of a shared header.
+consteval std::int64_t levels_word(int first) {
+  std::uint64_t word = 0;
+  for (int i = 7; i >= 0; --i) word = word << 8 | kLevels[first + i];
+  return static_cast<std::int64_t>(word);
+}
+
+/// IQ4_NL: the bytes of a Q4_0, file and group, whose nibbles index kLevels.
+struct PackedIQ4_NL : PackedQ4_0 {
+  static constexpr DType kType = DType::iq4_nl;
+  static constexpr int kZero = 128;
+  static constexpr int kMaxQuant = 241;
+  static int quant(const std::byte* group, int step, int row, int column) {
+    return kLevels[PackedQ4_0::quant(group, step, row, column)];
+  }
+};
+
 /// Q8_0. Group of 16 rows × 32 columns:
 ///   quants [8][64] u8   quad q; value + 128, so that it can be the unsigned side of a byte product
 ///   scales [16] f16
@@ -97,7 +118,7 @@ struct PackedQ8_0 {
   static float scale(const std::byte* group, int /*step*/, int /*half*/, int row) {
     return load_half(group + kScales + 2 * row);
   }
-  static float minimum(const std::byte* /*group*/, int /*step*/, int /*row*/) { return 0; }
+  static float minimum(const std::byte* /*group*/, int /*step*/, int /*half*/, int /*row*/) { return 0; }
 
   /// File block: d, 32 signed bytes.
   static void pack(const std::byte* const* blocks, std::byte* group) {

@@ -12,8 +12,8 @@ namespace carat::pack {
 template <typename... Types>
 struct TypeList {};
 
-using BlockTypes = TypeList<PackedQ4_0, PackedQ4_1, PackedQ5_0, PackedQ5_1, PackedQ8_0, PackedQ4_K, PackedQ5_K,
-                            PackedQ6_K>;
+using BlockTypes = TypeList<PackedQ4_0, PackedQ4_1, PackedQ5_0, PackedQ5_1, PackedQ8_0, PackedQ2_K, PackedQ3_K,
+                            PackedQ4_K, PackedQ5_K, PackedQ6_K, PackedIQ4_NL, PackedIQ4_XS>;
 using FloatTypes = TypeList<PackedF32, PackedF16, PackedBF16>;
 
 /// Calls visitor(Type{}) for each type of the list.

@@ -20,7 +20,7 @@ void unpack_step_row(const std::byte* panel, std::uint32_t step, int row, float*
   constexpr int kHalfColumns = static_cast<int>(kStepColumns) / Type::kHalves;
   for (int half = 0; half < Type::kHalves; ++half) {
     const float scale = Type::scale(group, in_group, half, row);
-    const float minimum = Type::minimum(group, in_group, row);
+    const float minimum = Type::minimum(group, in_group, half, row);
     for (int c = half * kHalfColumns; c < (half + 1) * kHalfColumns; ++c) {
       const float product = scale * static_cast<float>(Type::quant(group, in_group, row, c) - Type::kZero);
       out[c] = Type::kHasMinimum ? product + minimum : product;

@@ -81,11 +81,11 @@ void linear_f32_floats(const LinearArgs& args) {
   }
 }
 
-/// One step of 16 rows: weight = scale[half] * (quant - kZero), or scale * quant + minimum.
+/// One step of 16 rows: weight = scale[half] * (quant - kZero), or scale[half] * quant + minimum[half].
 struct Step {
   std::uint8_t quant[kRows][kStepColumns];
   float scale[kRows][2];
-  float minimum[kRows];
+  float minimum[kRows][2];
 };
 
 template <typename Type>
@@ -97,8 +97,10 @@ Step read_step(const std::byte* panel, std::uint32_t step) {
     for (int c = 0; c < static_cast<int>(kStepColumns); ++c) {
       out.quant[row][c] = static_cast<std::uint8_t>(Type::quant(group, in_group, row, c));
     }
-    for (int half = 0; half < Type::kHalves; ++half) out.scale[row][half] = Type::scale(group, in_group, half, row);
-    out.minimum[row] = Type::minimum(group, in_group, row);
+    for (int half = 0; half < Type::kHalves; ++half) {
+      out.scale[row][half] = Type::scale(group, in_group, half, row);
+      out.minimum[row][half] = Type::minimum(group, in_group, half, row);
+    }
   }
   return out;
 }
@@ -123,7 +125,7 @@ StepInput read_input(const Activations& x, std::uint32_t t, std::uint32_t step) 
 
 /// Integer activations. Per output and step, in ascending order, with every integer exact in 32 bits:
 ///   for each half:      acc = fma(scale * x.scale, float(sum of quant * value - kZero * sum of value), acc)
-///   with a minimum:     acc = fma(minimum, x.scale * float(sum of value), acc)
+///   with a minimum, then for each half:  acc = fma(minimum, x.scale * float(sum of value), acc)
 /// and at the end, for q15: out = acc * scale of the token.
 template <typename Type>
 void linear_integer(const LinearArgs& args) {
@@ -141,13 +143,14 @@ void linear_integer(const LinearArgs& args) {
         const StepInput in = read_input(x, t, s);
         for (std::uint32_t r = 0; r < rows; ++r) {
           float acc = out[t * args.out_stride + r];
+          const std::int32_t sums[2] = {Type::kHalves == 2 ? in.sum[0] : in.sum[0] + in.sum[1], in.sum[1]};
           for (int half = 0; half < Type::kHalves; ++half) {
-            std::int32_t dot = -Type::kZero * (Type::kHalves == 2 ? in.sum[half] : in.sum[0] + in.sum[1]);
+            std::int32_t dot = -Type::kZero * sums[half];
             for (int c = half * kHalfColumns; c < (half + 1) * kHalfColumns; ++c) dot += w.quant[r][c] * in.value[c];
             acc = std::fma(w.scale[r][half] * in.scale, static_cast<float>(dot), acc);
           }
-          if constexpr (Type::kHasMinimum) {
-            acc = std::fma(w.minimum[r], in.scale * static_cast<float>(in.sum[0] + in.sum[1]), acc);
+          for (int half = 0; Type::kHasMinimum && half < Type::kHalves; ++half) {
+            acc = std::fma(w.minimum[r][half], in.scale * static_cast<float>(sums[half]), acc);
           }
           out[t * args.out_stride + r] = acc;
         }

@@ -33,13 +33,13 @@ struct Range {
 struct PanelScratch {
   std::uint8_t* quads;  ///< [steps][8][16][4]
   float* scales;        ///< [steps][halves][16]
-  float* minima;        ///< [steps][16]
+  float* minima;        ///< [steps][halves][16]
   std::byte* end;
 
   CARAT_INLINE PanelScratch at(std::byte* scratch, std::uint64_t steps) {
     auto* scales = reinterpret_cast<float*>(scratch + steps * 512);
     float* minima = scales + steps * 32;
-    auto* end = reinterpret_cast<std::byte*>(minima + steps * 16);
+    auto* end = reinterpret_cast<std::byte*>(minima + steps * 32);
     return {reinterpret_cast<std::uint8_t*>(scratch), scales, minima, end};
   }
 };
