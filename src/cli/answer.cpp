@@ -110,6 +110,10 @@ Result<Answer> make_answer(Session& session, Engine& engine, AnswerOptions optio
     }
   }
   CARAT_TRY(failure);
+  if (output.code() == StatusCode::interrupted) {
+    answer.interrupted = true;  // the signal came while text was being written
+    output = ok_status();
+  }
   CARAT_TRY(output);
   if (!stops.stopped()) {
     std::string rest;
