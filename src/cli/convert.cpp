@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "cli/command.h"
 #include "memory/resident.h"
+#include "os/signals.h"
 #include "quantize/convert.h"
 
 namespace carat::cli {
@@ -67,7 +68,13 @@ Status run_convert(const ConvertCommandOptions& options) {
   CARAT_ASSIGN(ask.input, resolve_model(options.common.model));
   ask.output = options.output;
   ask.force = options.force;
-  ask.progress = progress_bar("convert", options.common.quiet);
+  // The bar's rate counts from the first tensor on, not from the hashing before it.
+  LoadProgress bar;
+  ask.progress = [&](std::uint64_t done, std::uint64_t total) {
+    if (done == 0) return !interrupted_by_user();
+    if (!bar) bar = progress_bar("convert", options.common.quiet);
+    return bar(done, total);
+  };
   Budget budget(limit);
   CARAT_ASSIGN(const ConvertReport report, convert(ask, budget));
   return print_report(report, options.common);

@@ -113,8 +113,15 @@ TEST(JinjaTemplate, ErrorsNameTheLine) {
   for (const auto& [source, expected] : cases) EXPECT_EQ(render(source), expected) << source;
 }
 
+JinjaLimits test_limits() {
+  JinjaLimits limits;  // a tenth of the default, so that sanitizers and loaded machines stay quick
+  limits.steps /= 10;
+  limits.value_bytes /= 10;
+  return limits;
+}
+
 /// Each stops with an error that has `limit` in it, and quickly.
-void expect_limit(const std::string& source, const std::string& limit, const JinjaLimits& limits = {}) {
+void expect_limit(const std::string& source, const std::string& limit, const JinjaLimits& limits = test_limits()) {
   const auto start = std::chrono::steady_clock::now();
   const std::string text = render(source, limits);
   EXPECT_TRUE(text.find("line ") != std::string::npos && text.find(limit) != std::string::npos)
