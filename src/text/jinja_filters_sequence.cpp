@@ -211,6 +211,7 @@ Result<JinjaValue> map_filter(JinjaMeter& meter, const JinjaValue& value, const 
   } else {
     if (!arguments.positional[0].is_text()) return invalid("map needs the name of a filter as a string");
     rest = rest_of(arguments, 1);
+    CARAT_TRY(meter.step(rest.positional.size()));  // map('map', 'map', …) copies them again and again
     rest.named = arguments.named;
   }
   CARAT_ASSIGN(const auto list, iterate_if_true(meter, value));
@@ -241,6 +242,7 @@ Result<JinjaValue> select_filter(JinjaMeter& meter, std::string_view name, const
     test = arguments.positional[place].as_text().view();
   }
   const JinjaArguments rest = rest_of(arguments, place + 1);
+  CARAT_TRY(meter.step(rest.positional.size()));
   CARAT_ASSIGN(const auto list, iterate_if_true(meter, value));
   Items items;
   for (const JinjaValue& item : list->items) {
