@@ -49,5 +49,9 @@ function(carat_test folder)
   target_compile_definitions(${target} PRIVATE CARAT_FIXTURES="${CMAKE_SOURCE_DIR}/tests/fixtures"
                                                CARAT_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
                                                CARAT_BINARY="$<TARGET_FILE_DIR:${target}>/carat")
+  # Not every test program is compiled with the sanitizer that the program it starts has: they are told.
+  if(CARAT_SANITIZE)
+    target_compile_definitions(${target} PRIVATE CARAT_SANITIZED)
+  endif()
   add_test(NAME ${target} COMMAND ${target})
 endfunction()

@@ -47,7 +47,7 @@ INSTANTIATE_TEST_SUITE_P(Models, Plan,
 
 /// Details of a long answer are reserved too: it runs inside the budget or is refused.
 TEST(Budget, HoldsWhileLogProbabilitiesPileUp) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef CARAT_SANITIZED
   GTEST_SKIP() << "a sanitizer's own memory is outside the budget";
 #endif
   const std::string model = CARAT_FIXTURES "/tiny/gemma3-mqa41/model.gguf";

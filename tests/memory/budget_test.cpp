@@ -42,7 +42,7 @@ TEST(Arena, IsReservedBeforeItExistsAndResidentOnlyWhereTouched) {
   arena->prefault();
   const auto after = read_resident_memory();
   ASSERT_TRUE(before.ok() && after.ok());
-#ifndef __SANITIZE_ADDRESS__
+#ifndef CARAT_SANITIZED
   EXPECT_GE(after->resident, before->resident + (47u << 20));
 #endif
   arena->reset();
