@@ -57,6 +57,23 @@ TEST_F(Files, OnlyRegularFilesAndWithoutBlocking) {
   EXPECT_EQ(File::open("/dev/null").status().message(), "/dev/null: is a device, expected a regular file");
 }
 
+/// The superuser reads everything, so there the file is opened as somebody else.
+TEST_F(Files, OneThatMayNotBeReadSaysSo) {
+  root_.write("/a", "0123456789");
+  ASSERT_EQ(chmod(root_.path().c_str(), 0755), 0);
+  ASSERT_EQ(chmod(path("a").c_str(), 0), 0);
+  const bool superuser = geteuid() == 0;
+  constexpr uid_t kNobody = 65534;
+  if (superuser) {
+    ASSERT_EQ(seteuid(kNobody), 0);
+  }
+  const auto file = File::open(path("a"));
+  if (superuser) {
+    ASSERT_EQ(seteuid(0), 0);
+  }
+  EXPECT_EQ(file.status().message(), path("a") + ": cannot open: Permission denied");
+}
+
 TEST_F(Files, MovesKeepTheFileOpen) {
   root_.write("/a", "abc");
   File first = std::move(File::open(path("a"))).value();
