@@ -185,19 +185,11 @@ void multiply_panel(Source source, std::uint32_t groups, const Token* tokens, st
 template <typename Type, typename Source, bool kTwoPlanes>
 void multiply_tokens(const Source& source, const Range<Type>& range, std::uint32_t p) {
   const LinearArgs& args = range.args;
-  for (std::uint32_t t = 0; t < args.x.rows;) {
-    const std::uint32_t count = pass_tokens(args.x.rows - t, kPassTokens);
-    Token tokens[kPassTokens];
-    for (std::uint32_t i = 0; i < count; ++i) tokens[i] = token_at<kTwoPlanes>(args, t + i, p);
-    const std::uint32_t rows = range.rows(p);
-    switch (count) {
-      case 1: multiply_panel<Type, Source, 1, kTwoPlanes>(source, range.groups, tokens, rows); break;
-      case 2: multiply_panel<Type, Source, 2, kTwoPlanes>(source, range.groups, tokens, rows); break;
-      case 3: multiply_panel<Type, Source, 3, kTwoPlanes>(source, range.groups, tokens, rows); break;
-      default: multiply_panel<Type, Source, 4, kTwoPlanes>(source, range.groups, tokens, rows); break;
-    }
-    t += count;
-  }
+  for_token_passes<kPassTokens>(args.x.rows, [&](auto count, std::uint32_t first) {
+    Token tokens[count.value];
+    for (std::uint32_t i = 0; i < count.value; ++i) tokens[i] = token_at<kTwoPlanes>(args, first + i, p);
+    multiply_panel<Type, Source, count.value, kTwoPlanes>(source, range.groups, tokens, range.rows(p));
+  });
 }
 
 template <typename Type>

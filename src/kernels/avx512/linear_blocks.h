@@ -115,17 +115,9 @@ void multiply_packed(const Range<Type>& range, const std::uint32_t* panels, std:
 /// All tokens of kPanels panels, so that a second pass finds them in the cache.
 template <typename Type, int kPanels, bool kTwoPlanes>
 void multiply_packed_tokens(const Range<Type>& range, const std::uint32_t* panels) {
-  const std::uint32_t rows = range.args.x.rows;
-  for (std::uint32_t t = 0; t < rows;) {
-    const std::uint32_t count = pass_tokens(rows - t, kPassTokens);
-    switch (count) {
-      case 1: multiply_packed<Type, kPanels, 1, kTwoPlanes>(range, panels, t); break;
-      case 2: multiply_packed<Type, kPanels, 2, kTwoPlanes>(range, panels, t); break;
-      case 3: multiply_packed<Type, kPanels, 3, kTwoPlanes>(range, panels, t); break;
-      default: multiply_packed<Type, kPanels, 4, kTwoPlanes>(range, panels, t); break;
-    }
-    t += count;
-  }
+  for_token_passes<kPassTokens>(range.args.x.rows, [&](auto count, std::uint32_t first) {
+    multiply_packed<Type, kPanels, count.value, kTwoPlanes>(range, panels, first);
+  });
 }
 
 /// Two streams, one through each half of the panels: a core has more misses in flight than with one.

@@ -4,7 +4,7 @@
 
 #include <immintrin.h>
 
-#include "kernels/kernel_table.h"
+#include "kernels/simd/linear_range.h"
 
 namespace carat {
 namespace {
@@ -95,24 +95,13 @@ void multiply_float_tile(const FloatTile& tile) {
 /// All tokens of two panels, six at a time in registers.
 template <typename Source>
 void multiply_float_pair(FloatTile tile, std::uint32_t tokens) {
-  constexpr std::uint32_t kMostTokens = 6;
   const float* x = tile.x;
   float* out = tile.out;
-  const std::uint32_t groups = (tokens + kMostTokens - 1) / kMostTokens;
-  for (std::uint32_t g = 0; g < groups; ++g) {
-    const std::uint64_t begin = std::uint64_t{tokens} * g / groups;
-    const std::uint64_t count = std::uint64_t{tokens} * (g + 1) / groups - begin;
-    tile.x = x + begin * tile.columns;
-    tile.out = out + begin * tile.out_stride;
-    switch (count) {
-      case 1: multiply_float_tile<Source, 2, 1>(tile); break;
-      case 2: multiply_float_tile<Source, 2, 2>(tile); break;
-      case 3: multiply_float_tile<Source, 2, 3>(tile); break;
-      case 4: multiply_float_tile<Source, 2, 4>(tile); break;
-      case 5: multiply_float_tile<Source, 2, 5>(tile); break;
-      default: multiply_float_tile<Source, 2, 6>(tile); break;
-    }
-  }
+  for_token_passes<6>(tokens, [&](auto count, std::uint32_t first) {
+    tile.x = x + std::uint64_t{first} * tile.columns;
+    tile.out = out + std::uint64_t{first} * tile.out_stride;
+    multiply_float_tile<Source, 2, count.value>(tile);
+  });
 }
 
 }  // namespace

@@ -44,10 +44,30 @@ struct PanelScratch {
   }
 };
 
-/// Tokens of the next pass when `left` are to do and a pass takes up to `most`: 5 of at most 4 are 3 + 2.
-CARAT_INLINE std::uint32_t pass_tokens(std::uint32_t left, std::uint32_t most) {
-  const std::uint32_t passes = (left + most - 1) / most;
-  return (left + passes - 1) / passes;
+/// A number of tokens that the compiler knows, so that their sums stay in registers.
+template <int kCount>
+struct TokenCount {
+  static constexpr int value = kCount;
+};
+
+template <int kMost, typename Body>
+CARAT_INLINE void with_token_count(std::uint32_t count, const Body& body) {
+  if constexpr (kMost > 1) {
+    if (count < kMost) return with_token_count<kMost - 1>(count, body);
+  }
+  body(TokenCount<kMost>());
+}
+
+/// Calls body(TokenCount<n>(), first) for passes over `tokens` of nearly equal size, n <= kMost: 5 of at most 4 are 3 + 2.
+template <int kMost, typename Body>
+CARAT_INLINE void for_token_passes(std::uint32_t tokens, const Body& body) {
+  for (std::uint32_t first = 0; first < tokens;) {
+    const std::uint32_t left = tokens - first;
+    const std::uint32_t passes = (left + kMost - 1) / kMost;
+    const std::uint32_t count = (left + passes - 1) / passes;
+    with_token_count<kMost>(count, [&](auto n) { body(n, first); });
+    first += count;
+  }
 }
 
 }  // namespace
