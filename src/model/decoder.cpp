@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "arch/rope_factors.h"
 #include "ops/attention.h"
 #include "ops/linear.h"
 #include "ops/rope.h"
@@ -13,21 +14,6 @@ namespace {
 
 Activation activation_of(GateActivation activation) {
   return activation == GateActivation::gelu_tanh ? Activation::gelu_tanh : Activation::silu;
-}
-
-/// Per-frequency divisors of Llama 3's scaling, for configs that state it by numbers instead of a tensor.
-std::vector<float> llama3_factors(const RopeSpec& rope, std::uint32_t head_dim) {
-  std::vector<float> factors(head_dim / 2, 1.0F);
-  const std::vector<double> frequencies = rope_frequencies(rope.base, 1, head_dim, {});
-  const Llama3RopeScaling& scaling = rope.llama3;
-  for (std::size_t i = 0; i < factors.size(); ++i) {
-    const double turns = scaling.original_context * frequencies[i] / (2 * 3.14159265358979323846);
-    const double smooth = (turns - scaling.low_frequency_factor) /
-                          (scaling.high_frequency_factor - scaling.low_frequency_factor);
-    const double share = std::clamp(smooth, 0.0, 1.0);  // 1: unscaled high frequency, 0: divided by the factor
-    factors[i] = static_cast<float>(1 / ((1 - share) / scaling.factor + share));
-  }
-  return factors;
 }
 
 }  // namespace
@@ -56,7 +42,7 @@ Result<Decoder> Decoder::create(const ModelConfig& config, const ModelWeights& w
     if (weights.rope_factors != nullptr) {
       factors.assign(weights.rope_factors, weights.rope_factors + config.head_dim / 2);
     } else if (rope.llama3.factor > 0) {
-      factors = llama3_factors(rope, config.head_dim);
+      factors = llama3_rope_factors(rope, config.head_dim);
     }
     decoder.rope_frequencies_[decoder.rope_kind_[layer]] =
         rope_frequencies(rope.base, rope.factor, config.head_dim, factors);

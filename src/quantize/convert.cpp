@@ -9,6 +9,7 @@
 
 #include "arch/families.h"
 #include "arch/hf_export.h"
+#include "arch/rope_factors.h"
 #include "formats/gguf_writer.h"
 #include "formats/safetensors_writer.h"
 #include "model/model_file.h"

@@ -14,6 +14,7 @@
 #include <sstream>
 
 #include "arch/hf_export.h"
+#include "arch/rope_factors.h"
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
 #include "support/model_runner.h"
