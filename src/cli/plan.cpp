@@ -47,24 +47,9 @@ Result<Plan> plan_preset(const PlanOptions& options) {
     return invalid(fmt::format("--quant {}: not a weight type; examples: q4_0, q8_0, q4_k, bf16", options.quant));
   }
   CARAT_ASSIGN(const ProcessFacts process, process_facts(asked.memory, asked.threads));
-  PlanFacts facts;
-  facts.budget = process.limit;
-  facts.weights = preset_weights(config, *quant);
-  facts.tokenizer = config.vocab * kTokenizerBytesPerPiece;
-  facts.io = static_cast<std::uint64_t>(process.threads) << 20;
-  facts.fixed = process.fixed;
-  facts.read_gb_per_s = process.read_gb_per_s;
-  facts.prefill_tops = process.prefill_tops;
-  PlanAsk ask;
-  ask.parallel = asked.parallel;
-  ask.chunk = asked.chunk;
-  ask.kv_local = asked.kv_local.value_or(DType::bf16);
-  ask.kv_global = asked.kv_global.value_or(DType::bf16);
-  ask.threads = static_cast<std::uint32_t>(process.threads);
-  const std::uint32_t wanted = std::min(config.context, asked.default_context);
-  const std::uint32_t fitting = largest_context(config, facts, ask, wanted);
-  ask.context = asked.context.value_or(fitting == 0 ? wanted : fitting);
-  return make_plan(config, facts, ask);
+  const ModelFacts model{preset_weights(config, *quant), config.vocab * kTokenizerBytesPerPiece,
+                         static_cast<std::uint64_t>(process.threads) << 20};
+  return plan_model(config, model, asked, process, DType::bf16);
 }
 
 nlohmann::ordered_json to_json(const Plan& plan) {

@@ -62,6 +62,7 @@ Result<ProcessFacts> process_facts(const std::optional<MemoryLimitAsk>& memory, 
   ProcessFacts facts;
   const Machine machine = read_machine();
   facts.threads = threads.value_or(machine.cpus.threads);
+  facts.cpus = machine.cpus.cpus;
   if (facts.threads < 1 || facts.threads > 1024) {
     return invalid(fmt::format("--threads {}: expected 1 to 1024", facts.threads));
   }
@@ -90,10 +91,41 @@ Result<ProcessFacts> process_facts(const std::optional<MemoryLimitAsk>& memory, 
   return facts;
 }
 
+Plan plan_model(const ModelConfig& config, const ModelFacts& model, const SessionOptions& options,
+                const ProcessFacts& process, DType kv_default) {
+  PlanFacts facts;
+  facts.budget = process.limit;
+  facts.weights = model.weights;
+  facts.tokenizer = model.tokenizer;
+  facts.sampler = options.sampler ? Engine::sampler_bytes(config.vocab) : 0;
+  facts.io = model.io;
+  facts.fixed = process.fixed;
+  facts.read_gb_per_s = process.read_gb_per_s;
+  facts.prefill_tops = process.prefill_tops;
+
+  PlanAsk ask;
+  ask.parallel = options.parallel;
+  ask.chunk = options.chunk;
+  ask.kv_local = options.kv_local.value_or(kv_default);
+  ask.kv_global = options.kv_global.value_or(kv_default);
+  ask.logits_rows = options.logits_rows;
+  ask.threads = static_cast<std::uint32_t>(process.threads);
+  const std::uint32_t wanted = std::min(config.context, options.default_context);
+  if (options.context) {
+    ask.context = *options.context;
+  } else {
+    const std::uint32_t fitting = largest_context(config, facts, ask, wanted);
+    ask.context = fitting == 0 ? wanted : fitting;
+  }
+  ask.chunk = std::min(ask.chunk, std::max(ask.context, 1U));
+  return make_plan(config, facts, ask);
+}
+
 Result<Planned> plan_session(const SessionOptions& options) {
   Planned planned;
   CARAT_ASSIGN(const ProcessFacts process, process_facts(options.memory, options.threads));
   planned.threads = process.threads;
+  planned.cpus = process.cpus;
   planned.budget = std::make_unique<Budget>(process.limit);
   CARAT_ASSIGN(planned.kernels, select_kernel_table(options.isa));
   CARAT_ASSIGN(const std::string path, resolve_model(options.model));
@@ -108,34 +140,10 @@ Result<Planned> plan_session(const SessionOptions& options) {
   if (exact) planned.forms = {ActivationForm::f32, ActivationForm::f32};
   const DType kv_default = exact ? DType::f32 : DType::bf16;
 
-  PlanFacts facts;
-  facts.budget = process.limit;
-  facts.weights = planned.layout.bytes;
-  facts.tokenizer = file.tokenizer_bytes();
-  facts.sampler = options.sampler ? Engine::sampler_bytes(file.config.vocab) : 0;
-  facts.io = loading_bytes(planned.layout, process.threads);
+  ModelFacts model{planned.layout.bytes, file.tokenizer_bytes(), loading_bytes(planned.layout, process.threads)};
   // The directory's entries stay as long as the file is open.
-  for (const Reservation& entries : file.directory_memory) facts.io += entries.bytes();
-  facts.fixed = process.fixed;
-  facts.read_gb_per_s = process.read_gb_per_s;
-  facts.prefill_tops = process.prefill_tops;
-
-  PlanAsk ask;
-  ask.parallel = options.parallel;
-  ask.chunk = options.chunk;
-  ask.kv_local = options.kv_local.value_or(kv_default);
-  ask.kv_global = options.kv_global.value_or(kv_default);
-  ask.logits_rows = options.logits_rows;
-  ask.threads = static_cast<std::uint32_t>(process.threads);
-  const std::uint32_t wanted = std::min(file.config.context, options.default_context);
-  if (options.context) {
-    ask.context = *options.context;
-  } else {
-    const std::uint32_t fitting = largest_context(file.config, facts, ask, wanted);
-    ask.context = fitting == 0 ? wanted : fitting;
-  }
-  ask.chunk = std::min(ask.chunk, std::max(ask.context, 1U));
-  planned.plan = make_plan(file.config, facts, ask);
+  for (const Reservation& entries : file.directory_memory) model.io += entries.bytes();
+  planned.plan = plan_model(file.config, model, options, process, kv_default);
   return planned;
 }
 
@@ -161,8 +169,7 @@ Status Session::load(const LoadProgress& progress) {
     budget.set_planned(category, plan[category]);
   }
   CARAT_ASSIGN(fixed_, budget.try_reserve(MemoryCategory::fixed, plan[MemoryCategory::fixed], "the process itself"));
-  const Machine machine = read_machine();
-  CARAT_ASSIGN(pool_, ThreadPool::create({.threads = planned_.threads, .cpus = machine.cpus.cpus}));
+  CARAT_ASSIGN(pool_, ThreadPool::create({.threads = planned_.threads, .cpus = planned_.cpus}));
   CARAT_ASSIGN(tokenizer_, planned_.file.tokenizer(budget));
   chat_template_ = planned_.file.chat_template();
   // The header's bytes have served: they must not add to the peak while the weights come in.

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "base/thread_pool.h"
@@ -57,6 +58,7 @@ struct Planned {
   const KernelTable* kernels = nullptr;
   ActivationForms forms;
   int threads = 1;
+  std::vector<int> cpus;
   Plan plan;
 };
 
@@ -71,8 +73,19 @@ struct ProcessFacts {
   double read_gb_per_s = 0;        ///< estimated from the CPU
   double prefill_tops = 0;
   int threads = 1;
+  std::vector<int> cpus;           ///< to pin the threads to
 };
 Result<ProcessFacts> process_facts(const std::optional<MemoryLimitAsk>& memory, const std::optional<int>& threads);
+
+/// Bytes that a plan takes from the model, be it a file or a preset.
+struct ModelFacts {
+  std::uint64_t weights = 0;
+  std::uint64_t tokenizer = 0;
+  std::uint64_t io = 0;
+};
+/// The plan for what is asked of a model in this process; KV types that are not asked for are `kv_default`.
+Plan plan_model(const ModelConfig& config, const ModelFacts& model, const SessionOptions& options,
+                const ProcessFacts& process, DType kv_default);
 
 class Session {
  public:
