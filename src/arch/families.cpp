@@ -39,12 +39,8 @@ constexpr std::array kFamilies{
            .global_every = 6,
            .rope_base = 1e6,
            .local_rope_base = 1e4,
-           .hf_defaults = {.heads = 8,
-                           .kv_heads = 4,
-                           .head_dim = 256,
-                           .context = 131072,
-                           .window = 4096,
-                           .query_scalar = 256}},
+           .hf_defaults =
+               {.heads = 8, .kv_heads = 4, .head_dim = 256, .context = 131072, .window = 4096, .query_scalar = 256}},
     Family{.architecture = "llama", .model_types = "llama mistral", .adjacent_pairs_in_gguf = true},
     Family{.architecture = "qwen2", .model_types = "qwen2", .qkv_bias = true, .rope_base = 1e6},
     Family{.architecture = "qwen3",
@@ -56,8 +52,16 @@ constexpr std::array kFamilies{
 
 constexpr Preset gemma(std::string_view name, std::string_view architecture, std::uint32_t layers, std::uint32_t width,
                        std::uint32_t heads, std::uint32_t kv_heads, std::uint32_t head_dim, std::uint32_t ffn) {
-  return {.name = name, .architecture = architecture, .layers = layers, .width = width, .heads = heads,
-          .kv_heads = kv_heads, .head_dim = head_dim, .ffn = ffn, .vocab = 256000, .context = 8192};
+  return {.name = name,
+          .architecture = architecture,
+          .layers = layers,
+          .width = width,
+          .heads = heads,
+          .kv_heads = kv_heads,
+          .head_dim = head_dim,
+          .ffn = ffn,
+          .vocab = 256000,
+          .context = 8192};
 }
 
 constexpr Preset gemma2(Preset preset, double query_scale = 0) {
@@ -80,9 +84,19 @@ constexpr Preset neighbour(std::string_view name, std::string_view architecture,
                            std::uint32_t width, std::uint32_t heads, std::uint32_t kv_heads, std::uint32_t head_dim,
                            std::uint32_t ffn, std::uint32_t vocab, std::uint32_t context, double rope_base,
                            bool tied_head, double llama3_factor = 0) {
-  return {.name = name, .architecture = architecture, .layers = layers, .width = width, .heads = heads,
-          .kv_heads = kv_heads, .head_dim = head_dim, .ffn = ffn, .vocab = vocab, .context = context,
-          .rope_base = rope_base, .tied_head = tied_head, .llama3_factor = llama3_factor};
+  return {.name = name,
+          .architecture = architecture,
+          .layers = layers,
+          .width = width,
+          .heads = heads,
+          .kv_heads = kv_heads,
+          .head_dim = head_dim,
+          .ffn = ffn,
+          .vocab = vocab,
+          .context = context,
+          .rope_base = rope_base,
+          .tied_head = tied_head,
+          .llama3_factor = llama3_factor};
 }
 
 // Sources: the models' own config.json files and reports.
@@ -156,14 +170,19 @@ void apply_family(const Family& family, ModelConfig& config) {
   config.embed_scale = family.scaled_embedding ? scaled_embedding(config.width) : 1.0F;
 }
 
-std::vector<LayerSpec> make_layers(const Family& family, std::uint32_t count, std::uint32_t window,
-                                   const RopeSpec& global_rope, const RopeSpec& local_rope) {
-  std::vector<LayerSpec> layers(count);
-  for (std::uint32_t i = 0; i < count; ++i) {
-    const bool global = family.global_every == 0 || (i + 1) % family.global_every == 0;
-    layers[i].attention = global ? AttentionKind::global : AttentionKind::local;
-    layers[i].window = global ? 0 : window;
-    layers[i].rope = global ? global_rope : local_rope;
+std::vector<bool> usual_pattern(const Family& family, std::uint32_t layers) {
+  std::vector<bool> local(layers, false);
+  for (std::uint32_t i = 0; i < layers; ++i) local[i] = family.global_every != 0 && (i + 1) % family.global_every != 0;
+  return local;
+}
+
+std::vector<LayerSpec> make_layers(const std::vector<bool>& local, std::uint32_t window, const RopeSpec& global_rope,
+                                   const RopeSpec& local_rope) {
+  std::vector<LayerSpec> layers;
+  for (const bool is_local : local) {
+    layers.push_back({.attention = is_local ? AttentionKind::local : AttentionKind::global,
+                      .window = is_local ? window : 0,
+                      .rope = is_local ? local_rope : global_rope});
   }
   return layers;
 }
@@ -203,9 +222,9 @@ Result<ModelConfig> config_from_preset(std::string_view name) {
                         .factor = preset.global_rope_factor,
                         .llama3 = {.factor = preset.llama3_factor}};
     const RopeSpec local_rope = family->local_rope_base > 0 ? RopeSpec{.base = family->local_rope_base} : rope;
-    config.layers = make_layers(*family, preset.layers, preset.window, rope, local_rope);
-    config.query_scale = static_cast<float>(preset.query_scale > 0 ? preset.query_scale
-                                                                   : 1 / std::sqrt(double{1} * preset.head_dim));
+    config.layers = make_layers(usual_pattern(*family, preset.layers), preset.window, rope, local_rope);
+    config.query_scale =
+        static_cast<float>(preset.query_scale > 0 ? preset.query_scale : 1 / std::sqrt(double{1} * preset.head_dim));
     return config;
   }
   return invalid(fmt::format("preset '{}' is not known; known: {}", name, join_names(presets(), &Preset::name)));

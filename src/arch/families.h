@@ -67,9 +67,11 @@ const Preset* preset_like(const ModelConfig& config, std::uint32_t layer_count);
 
 /// Fills the fields of `config` that follow from the family alone; config.width is set already.
 void apply_family(const Family& family, ModelConfig& config);
-/// The family's layer pattern over `count` layers.
-std::vector<LayerSpec> make_layers(const Family& family, std::uint32_t count, std::uint32_t window,
-                                   const RopeSpec& global_rope, const RopeSpec& local_rope);
+/// Which of `layers` layers are local in this family: all but every family.global_every'th, or none.
+std::vector<bool> usual_pattern(const Family& family, std::uint32_t layers);
+/// One layer for each entry of `local`, which tells its kind.
+std::vector<LayerSpec> make_layers(const std::vector<bool>& local, std::uint32_t window, const RopeSpec& global_rope,
+                                   const RopeSpec& local_rope);
 /// "gemma3, llama": for errors.
 std::string known_architectures();
 

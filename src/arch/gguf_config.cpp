@@ -2,6 +2,8 @@
 
 #include <cmath>
 #include <optional>
+#include <variant>
+#include <vector>
 
 #include "arch/families.h"
 
@@ -64,18 +66,42 @@ Status read_sizes(const Family& family, GgufKeys& keys, ModelConfig& config) {
   const bool derived = !family.head_dim_required && config.width % config.heads == 0;
   CARAT_ASSIGN(config.head_dim, keys.count("attention.key_length", 1 << 12, "head_dim",
                                            derived ? std::optional(config.width / config.heads) : std::nullopt));
-  CARAT_ASSIGN(const std::uint32_t value_length, keys.count("attention.value_length", 1 << 12, "value_length",
-                                                            config.head_dim));
+  CARAT_ASSIGN(const std::uint32_t value_length,
+               keys.count("attention.value_length", 1 << 12, "value_length", config.head_dim));
   if (value_length != config.head_dim) {
     return unsupported(fmt::format("'{}' = {} differs from '{}' = {}; carat needs them equal",
-                                   keys.full("attention.value_length"), value_length,
-                                   keys.full("attention.key_length"), config.head_dim));
+                                   keys.full("attention.value_length"), value_length, keys.full("attention.key_length"),
+                                   config.head_dim));
   }
   if (config.head_dim % 2 != 0) {
-    return invalid(fmt::format("'{}' is {}, expected an even number", keys.full("attention.key_length"),
-                               config.head_dim));
+    return invalid(
+        fmt::format("'{}' is {}, expected an even number", keys.full("attention.key_length"), config.head_dim));
   }
   return ok_status();
+}
+
+/// Whether each layer is local, as the file's own attention.sliding_window_pattern has it: every how manyth layer is
+/// global, or a list of one boolean a layer. Without the key: the family's.
+Result<std::vector<bool>> read_pattern(const Family& family, const MetaMap& meta, const std::string& key,
+                                       std::uint32_t layers, ModelConfig& config) {
+  const auto value = meta.values().find(key);
+  std::vector<bool> local(layers, false);
+  if (value != meta.values().end() && std::holds_alternative<NumberList>(value->second)) {
+    const NumberList& list = std::get<NumberList>(value->second);
+    if (!list.is_integer() || list.size() != layers) {
+      return invalid(fmt::format("key '{}' lists {} layers, expected {} booleans", key, list.size(), layers));
+    }
+    for (std::uint32_t i = 0; i < layers; ++i) local[i] = list.integer(i) != 0;
+    return local;
+  }
+  CARAT_ASSIGN(const std::optional<std::int64_t> every, meta.integer(key));
+  if (every && (*every < 1 || *every > 1 << 12)) {
+    return invalid(fmt::format("key '{}' is {}, expected 1 to {}", key, *every, 1 << 12));
+  }
+  if (!every) config.defaulted.emplace_back("layer_pattern");
+  const auto period = every ? static_cast<std::uint32_t>(*every) : family.global_every;
+  for (std::uint32_t i = 0; i < layers; ++i) local[i] = (i + 1) % period != 0;
+  return local;
 }
 
 Status read_rope_and_layers(const Family& family, const MetaMap& meta, GgufKeys& keys, ModelConfig& config) {
@@ -94,8 +120,11 @@ Status read_rope_and_layers(const Family& family, const MetaMap& meta, GgufKeys&
     return unsupported(fmt::format("key '{}' is '{}'; known: none, linear (llama3 factors come as a tensor)",
                                    keys.full("rope.scaling.type"), *scaling));
   }
+  const std::string old_key = keys.full("rope.scale_linear");  // files of 2023
   if (scaling && *scaling == "linear") {
     CARAT_ASSIGN(rope.factor, keys.real("rope.scaling.factor", "rope_factor", 1));
+  } else if (!scaling && meta.contains(old_key)) {
+    CARAT_ASSIGN(rope.factor, keys.real("rope.scale_linear", "rope_factor", 1));
   } else if (!scaling && preset != nullptr && preset->global_rope_factor != 1) {
     rope.factor = preset->global_rope_factor;
     config.defaulted.emplace_back("rope_factor");
@@ -105,16 +134,19 @@ Status read_rope_and_layers(const Family& family, const MetaMap& meta, GgufKeys&
     local_rope = RopeSpec();
     CARAT_ASSIGN(local_rope.base, keys.real("rope.freq_base_swa", "local_rope_base", family.local_rope_base));
   }
-  if (family.global_every != 0) config.defaulted.emplace_back("layer_pattern");
   CARAT_ASSIGN(const std::optional<std::int64_t> rope_width, meta.integer(keys.full("rope.dimension_count")));
   if (rope_width && *rope_width != config.head_dim) {
     return unsupported(fmt::format("'{}' = {} differs from the head size {}; partial rotary is not supported",
                                    keys.full("rope.dimension_count"), *rope_width, config.head_dim));
   }
-  config.layers = make_layers(family, layer_count, window, rope, local_rope);
+  std::vector<bool> local(layer_count, false);
+  if (family.global_every != 0) {
+    CARAT_ASSIGN(local, read_pattern(family, meta, keys.full("attention.sliding_window_pattern"), layer_count, config));
+  }
+  config.layers = make_layers(local, window, rope, local_rope);
 
-  const double default_scale = preset != nullptr && preset->query_scale > 0 ? preset->query_scale
-                                                                            : 1 / std::sqrt(double{1} * config.head_dim);
+  const double default_scale =
+      preset != nullptr && preset->query_scale > 0 ? preset->query_scale : 1 / std::sqrt(double{1} * config.head_dim);
   CARAT_ASSIGN(const double query_scale, keys.real("attention.scale", "query_scale", default_scale));
   config.query_scale = static_cast<float>(query_scale);
   return ok_status();
@@ -127,8 +159,7 @@ Result<ModelConfig> config_from_gguf(const MetaMap& meta, const TensorDir& tenso
   if (!architecture) return invalid("key 'general.architecture' is missing");
   const Family* family = find_family(*architecture);
   if (family == nullptr) {
-    return unsupported(fmt::format("architecture '{}' is not known; known: {}", *architecture,
-                                   known_architectures()));
+    return unsupported(fmt::format("architecture '{}' is not known; known: {}", *architecture, known_architectures()));
   }
   ModelConfig config;
   GgufKeys keys(meta, std::string(*architecture), config);
@@ -152,8 +183,8 @@ Result<ModelConfig> config_from_gguf(const MetaMap& meta, const TensorDir& tenso
   }
   CARAT_ASSIGN(const TensorEntry* embedding, tensors.require("token_embd.weight"));
   if (embedding->shape.rows < 1 || embedding->shape.rows > (1 << 24)) {
-    return invalid(fmt::format("tensor 'token_embd.weight' has {} rows, expected 1 to {}", embedding->shape.rows,
-                               1 << 24));
+    return invalid(
+        fmt::format("tensor 'token_embd.weight' has {} rows, expected 1 to {}", embedding->shape.rows, 1 << 24));
   }
   config.vocab = static_cast<std::uint32_t>(embedding->shape.rows);
   config.tied_head = tensors.find("output.weight") == nullptr;

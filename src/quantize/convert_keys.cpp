@@ -128,6 +128,16 @@ const LayerSpec* first_layer(const ModelConfig& config, AttentionKind kind) {
   return nullptr;
 }
 
+/// n where each nth layer is global; without such a period, that of the first one.
+std::uint32_t global_every(const ModelConfig& config) {
+  std::uint32_t every = 1;
+  for (const LayerSpec& layer : config.layers) {
+    if (layer.attention == AttentionKind::global) return every;
+    ++every;
+  }
+  return every;
+}
+
 void add_rope_keys(const ModelConfig& config, const Family& family, const Preset* preset, const std::string& prefix,
                    MetaMap& keys) {
   const LayerSpec* global = first_layer(config, AttentionKind::global);
@@ -168,6 +178,8 @@ void add_model_keys(const ModelConfig& config, MetaMap& keys) {
   if (family.global_every != 0) {
     const LayerSpec* local = first_layer(config, AttentionKind::local);
     if (local != nullptr) keys.set(prefix + "attention.sliding_window", count(local->window));
+    const std::uint32_t every = global_every(config);
+    if (every != family.global_every) keys.set(prefix + "attention.sliding_window_pattern", count(every));
   }
   if (config.attn_softcap > 0) keys.set(prefix + "attn_logit_softcapping", real(config.attn_softcap));
   if (config.final_softcap > 0) keys.set(prefix + "final_logit_softcapping", real(config.final_softcap));

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "arch/families.h"
 #include "arch/tensor_roles.h"
 
@@ -45,9 +47,52 @@ TEST(Config, GemmaThreeDefaultsAreTheArchitectures) {
   EXPECT_TRUE(config->tied_head);
 }
 
+std::string kinds(const ModelConfig& config) {
+  std::string text;
+  for (const LayerSpec& layer : config.layers) text += layer.attention == AttentionKind::local ? 'l' : 'g';
+  return text;
+}
+
+TEST(Config, AFileMayHaveItsOwnLayerPattern) {
+  const char* key = "gemma3.attention.sliding_window_pattern";
+  MetaMap meta = gemma_keys();
+  meta.set("gemma3.block_count", std::int64_t{7});
+  meta.set(key, std::int64_t{3});
+  auto config = config_from_gguf(meta, gemma_tensors());
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(kinds(*config), "llgllgl");
+  EXPECT_EQ(config->layers[0].window, 512U);
+  EXPECT_EQ(config->layers[2].window, 0U);
+
+  const std::array<std::byte, 7> list = {std::byte{1}, std::byte{0}, std::byte{0}, std::byte{1},
+                                         std::byte{1}, std::byte{1}, std::byte{0}};
+  meta.set(key, NumberList(NumberType::boolean, list));
+  config = config_from_gguf(meta, gemma_tensors());
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(kinds(*config), "lgglllg");
+
+  for (const MetaValue& bad :
+       {MetaValue(NumberList(NumberType::boolean, std::span(list).first(6))), MetaValue(std::int64_t{0}),
+        MetaValue(std::int64_t{-6}), MetaValue(std::string_view("x"))}) {
+    meta.set(key, bad);
+    config = config_from_gguf(meta, gemma_tensors());
+    ASSERT_FALSE(config.ok());
+    EXPECT_NE(config.status().message().find(key), std::string::npos) << config.status().message();
+  }
+}
+
+TEST(Config, TheOldKeyOfLinearScalingIsRead) {
+  MetaMap meta = gemma_keys();
+  meta.set("gemma3.rope.scale_linear", 8.0);
+  const auto config = config_from_gguf(meta, gemma_tensors());
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config->layers[5].rope.factor, 8.0);
+  EXPECT_EQ(config->layers[0].rope.factor, 1.0);
+}
+
 TEST(Config, EmbedScaleIsRoundedToBfloat16) {
-  const std::pair<const char*, float> expected[] = {{"gemma3-270m", 25.25F}, {"gemma3-1b", 34.0F},
-                                                    {"gemma3-4b", 50.5F},    {"gemma3-27b", 73.5F}};
+  const std::pair<const char*, float> expected[] = {
+      {"gemma3-270m", 25.25F}, {"gemma3-1b", 34.0F}, {"gemma3-4b", 50.5F}, {"gemma3-27b", 73.5F}};
   for (const auto& [name, scale] : expected) {
     const auto config = config_from_preset(name);
     ASSERT_TRUE(config.ok());
