@@ -52,6 +52,7 @@ Result<HfTokenizerJson> read_tokenizer_json(const ByteSource& source, Budget& bu
 struct HfTokenizerRules {
   bool byte_level = false;
   std::string pre;            ///< byte-level: the value of tokenizer.ggml.pre
+  bool nfc = false;           ///< byte-level: text is composed first
   bool space_prefix = false;  ///< SentencePiece-like: a space before the text
   bool prefix_once = false;   ///< but not before one that begins with a space
   std::string unknown;        ///< text of the unknown piece, or empty

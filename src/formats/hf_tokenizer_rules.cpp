@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "base/log.h"
 #include "formats/hf_tokenizer_json.h"
 
 namespace carat {
@@ -110,8 +109,7 @@ class RulesReader {
         return unsupported(fmt::format("normalizer {} of a byte-level tokenizer is not known; known is NFC",
                                        shown(type)));
       }
-      // Text that people type is in this form already; a GGUF file could not even say that it is wanted.
-      log_detail("tokenizer.json: text is taken to be in Unicode's composed form (NFC), as it nearly always is");
+      rules_.nfc = true;
     }
     const std::string& last = steps.back();
     // Absent means true in both: the library's defaults.

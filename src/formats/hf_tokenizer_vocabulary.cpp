@@ -96,6 +96,7 @@ class Builder {
     meta.set_string("tokenizer.ggml.model", rules_.byte_level ? "gpt2" : "llama");
     if (rules_.byte_level) {
       meta.set_string("tokenizer.ggml.pre", rules_.pre);
+      meta.set("tokenizer.ggml.nfc", rules_.nfc);
       CARAT_TRY(copy_merges(meta));
     } else {
       CARAT_TRY(check_bytes());

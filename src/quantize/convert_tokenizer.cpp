@@ -97,7 +97,6 @@ struct ByteLevelForm {
   std::string_view pre;
   std::string_view regex;  ///< of a Split before ByteLevel; empty: ByteLevel's own
   bool digits = false;     ///< a Digits step first
-  bool nfc = false;
   bool ignore_merges = false;
 };
 constexpr std::string_view kThreeDigits =
@@ -110,7 +109,8 @@ constexpr ByteLevelForm kForms[] = {
     {.pre = "smollm", .digits = true},
     {.pre = "llama-bpe", .regex = kThreeDigits, .ignore_merges = true},
     {.pre = "dbrx", .regex = kThreeDigits},
-    {.pre = "qwen2", .regex = kOneDigit, .nfc = true},
+    {.pre = "qwen2", .regex = kOneDigit},
+    {.pre = "deepseek-r1-qwen", .regex = kOneDigit},
 };
 
 class TokenizerWriter {
@@ -180,7 +180,10 @@ class TokenizerWriter {
   Status write_byte_level_steps() {
     constexpr std::string_view kByteLevel =
         R"({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": )";
-    CARAT_TRY(out_.put(form_.nfc ? " \"normalizer\": {\"type\": \"NFC\"},\n" : " \"normalizer\": null,\n"));
+    CARAT_ASSIGN(const auto asked, meta_.boolean("tokenizer.ggml.nfc"));
+    CARAT_ASSIGN(const PreTokenizer rules, PreTokenizer::named(form_.pre));
+    const bool nfc = asked.value_or(rules.rules().nfc);
+    CARAT_TRY(out_.put(nfc ? " \"normalizer\": {\"type\": \"NFC\"},\n" : " \"normalizer\": null,\n"));
     const bool alone = form_.regex.empty() && !form_.digits;
     CARAT_TRY(out_.put(" \"pre_tokenizer\": "));
     if (!alone) CARAT_TRY(out_.put(R"({"type": "Sequence", "pretokenizers": [)"));

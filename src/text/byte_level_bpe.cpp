@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "text/normalize.h"
+
 namespace carat {
 namespace {
 
@@ -103,6 +105,10 @@ Status ByteLevelBpe::encode_word(std::string_view word, MergeScratch& scratch, T
 }
 
 Status ByteLevelBpe::encode(std::string_view text, MergeScratch& scratch, TokenWriter& writer) const {
+  Buffer<char> composed;
+  if (nfc_) {
+    CARAT_ASSIGN(text, to_nfc(text, scratch.budget(), composed));
+  }
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = pre_tokenizer_.word_end(text, begin);
     CARAT_TRY(encode_word(text.substr(begin, end - begin), scratch, writer));

@@ -29,8 +29,9 @@ class MergeTable {
 class ByteLevelBpe final : public FragmentEncoder {
  public:
   /// `vocabulary` stays where it is and outlives this.
-  ByteLevelBpe(const Vocabulary& vocabulary, MergeTable merges, PreTokenizer pre_tokenizer)
-      : vocabulary_(&vocabulary), merges_(std::move(merges)), pre_tokenizer_(pre_tokenizer) {}
+  /// `nfc`: text is brought into Unicode's composed form first.
+  ByteLevelBpe(const Vocabulary& vocabulary, MergeTable merges, PreTokenizer pre_tokenizer, bool nfc)
+      : vocabulary_(&vocabulary), merges_(std::move(merges)), pre_tokenizer_(pre_tokenizer), nfc_(nfc) {}
   Status encode(std::string_view text, MergeScratch& scratch, TokenWriter& writer) const override;
 
  private:
@@ -39,6 +40,7 @@ class ByteLevelBpe final : public FragmentEncoder {
   const Vocabulary* vocabulary_;
   MergeTable merges_;
   PreTokenizer pre_tokenizer_;
+  bool nfc_;
 };
 
 }  // namespace carat

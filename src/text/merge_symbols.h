@@ -58,6 +58,8 @@ class MergeScratch {
     return ok_status();
   }
 
+  Budget& budget() const { return *budget_; }
+
   Symbol* symbols = inline_symbols_;
   std::uint64_t* queue = inline_queue_;  ///< twice as many entries as there are symbols
 

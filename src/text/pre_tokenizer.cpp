@@ -20,7 +20,8 @@ constexpr PreTokenizerRules kKnown[] = {
      .whole_word_first = true,
      .adds_bos = true},
     {.names = "dbrx smaug-bpe", .tiktoken = true, .most_digits = 3},
-    {.names = "qwen2 deepseek-r1-qwen stablelm2", .tiktoken = true, .most_digits = 1},
+    {.names = "qwen2", .tiktoken = true, .most_digits = 1, .nfc = true},
+    {.names = "deepseek-r1-qwen stablelm2", .tiktoken = true, .most_digits = 1},
 };
 
 bool has_name(std::string_view names, std::string_view wanted) {

@@ -19,6 +19,7 @@ struct PreTokenizerRules {
   bool tiktoken = false;
   std::uint8_t most_digits = 0;   ///< k of \p{N}{1,k}; 0: any number
   bool whole_word_first = false;  ///< a word that is a piece is taken as it is, without merging
+  bool nfc = false;               ///< text is composed first, when the file has no tokenizer.ggml.nfc
   bool adds_bos = false;          ///< when the file has no tokenizer.ggml.add_bos_token
 };
 

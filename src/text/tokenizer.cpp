@@ -72,7 +72,9 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::create(const MetaMap& meta, Budget
     CARAT_ASSIGN(const StringList merges, read_merges(meta));
     CARAT_ASSIGN(MergeTable table, MergeTable::build(merges, made->vocabulary_, budget));
     adds_bos = pre_tokenizer.rules().adds_bos;
-    made->encoder_ = std::make_unique<ByteLevelBpe>(made->vocabulary_, std::move(table), pre_tokenizer);
+    CARAT_ASSIGN(const auto nfc, meta.boolean("tokenizer.ggml.nfc"));
+    made->encoder_ = std::make_unique<ByteLevelBpe>(made->vocabulary_, std::move(table), pre_tokenizer,
+                                                    nfc.value_or(pre_tokenizer.rules().nfc));
   }
   CARAT_ASSIGN(const auto add_bos, meta.boolean("tokenizer.ggml.add_bos_token"));
   made->add_bos_ = add_bos.value_or(adds_bos) && made->bos() != kNoToken;

@@ -26,9 +26,10 @@ struct EncodeOptions {
 class Tokenizer {
  public:
   /// Builds from the keys tokenizer.ggml.*: model ("llama": SentencePiece BPE, "gpt2": byte-level BPE), pre, tokens,
-  /// scores, token_type, merges, the special ids, add_bos_token, add_space_prefix; and carat's own eos_token_ids and
-  /// space_prefix_once. Nothing of `meta` is kept. The memory is taken from `budget` (category tokenizer), which outlives the tokenizer.
-  /// Errors: a missing, mistyped or contradictory key; an unknown model or pre-tokenizer (the known ones are listed).
+  /// scores, token_type, merges, the special ids, add_bos_token, add_space_prefix; and carat's own eos_token_ids,
+  /// space_prefix_once and nfc. Nothing of `meta` is kept. The memory is taken from `budget` (category tokenizer),
+  /// which outlives the tokenizer. Errors: a missing, mistyped or contradictory key; an unknown model or pre-tokenizer
+  /// (the known ones are listed).
   static Result<std::unique_ptr<Tokenizer>> create(const MetaMap& meta, Budget& budget);
 
   /// Exactly what create() reserves and keeps, in bytes; 0 when the file has no tokenizer or a wrong one. About 1 ms.

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/hf_tokenizer.h"
+#include "text/normalize.h"
 #include "text/tokenizer.h"
 
 namespace carat {
@@ -72,7 +73,10 @@ TEST_P(SmallTokenizers, DecodesWhatItEncoded) {
     if (name == "json-mistral" && text.starts_with(' ')) continue;    // no prefix was put there: one space is lost
     const auto ids = loaded.tokenizer->encode(text);
     ASSERT_TRUE(ids.ok());
-    EXPECT_EQ(loaded.tokenizer->decode(*ids, true), text);
+    Buffer<char> copy;
+    const auto composed = to_nfc(text, loaded.budget, copy);
+    ASSERT_TRUE(composed.ok());
+    EXPECT_EQ(loaded.tokenizer->decode(*ids, true), name == "qwen2" ? *composed : text);
   }
 }
 
