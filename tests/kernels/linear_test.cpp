@@ -5,14 +5,13 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "kernels/kernel_table.h"
 #include "quant/codec.h"
-#include "quant/half.h"
+#include "support/random_blocks.h"
 #include "tensor/scratch.h"
 
 namespace carat {
@@ -41,28 +40,6 @@ std::byte* align64(std::byte* at) {
   return reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(at) + 63) / 64 * 64);
 }
 
-void write_half(std::byte* at, float value) {
-  const std::uint16_t bits = float_to_half(value);
-  std::memcpy(at, &bits, sizeof bits);
-}
-
-/// Replaces the scales of random blocks by finite ones.
-void tame_scales(DType type, std::vector<std::byte>& file, std::mt19937& random) {
-  std::uniform_real_distribution<float> scale(-0.02f, 0.02f);
-  const std::size_t block = info(type).block_bytes;
-  for (std::size_t at = 0; at < file.size(); at += block) {
-    if (type == DType::q2_k || type == DType::q3_k || type == DType::q6_k) {  // d comes last, of Q2_K d and dmin
-      write_half(file.data() + at + block - 2, scale(random));
-      if (type == DType::q2_k) write_half(file.data() + at + block - 4, scale(random));
-      continue;
-    }
-    write_half(file.data() + at, scale(random));
-    if (type == DType::q4_1 || type == DType::q5_1 || type == DType::q4_k || type == DType::q5_k) {
-      write_half(file.data() + at + 2, scale(random));
-    }
-  }
-}
-
 Matrix random_matrix(DType type, std::uint32_t rows, std::uint32_t columns, unsigned seed) {
   std::mt19937 random(seed);
   Matrix out;
@@ -77,8 +54,7 @@ Matrix random_matrix(DType type, std::uint32_t rows, std::uint32_t columns, unsi
       quantize_row(type, row.data(), columns, out.file.data() + r * row_size);
     }
   } else {
-    for (auto& byte : out.file) byte = static_cast<std::byte>(random());
-    tame_scales(type, out.file, random);
+    out.file = test::random_blocks(type, out.file.size(), random);
   }
   out.values.resize(std::size_t{rows} * columns);
   for (std::uint32_t r = 0; r < rows; ++r) {
@@ -232,7 +208,7 @@ TEST_P(LinearEqualsRef, ExtremeQuantsAndValues) {
     if (!is_float(c.type)) {
       std::mt19937 random(2);
       std::fill(weights.file.begin(), weights.file.end(), static_cast<std::byte>(pattern));
-      tame_scales(c.type, weights.file, random);
+      test::tame_scales(c.type, weights.file, random);
       pack_panel(weights.layout, weights.file.data(), 16, weights.packed);
     }
     for (const std::uint32_t tokens : {1u, 12u}) {
