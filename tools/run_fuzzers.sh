@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs every program build-fuzz/*_fuzz for the given seconds of one CPU (180), on its seeds in fuzz/corpus/<name>.
+# Runs every program build-fuzz/*_fuzz for the given seconds of one CPU (180), on its seeds in fuzz/corpus/<name>
+# (templates: the models' own, in tests/fixtures/templates).
 # A find is written to build-fuzz/finds/<name>/ and ends the run with 1; replay it with: build-fuzz/<name> FILE
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -19,6 +20,7 @@ for program in "${programs[@]}"; do
   mkdir -p "$corpus" "$finds"
   seeds=(fuzz/corpus/"${name%_fuzz}")
   [[ -d "${seeds[0]}" ]] || seeds=()
+  if [[ $name == template_fuzz ]]; then cp tests/fixtures/templates/*.jinja "$corpus/"; fi
   echo "== $name: $seconds s"
   if ! "$program" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 -verbosity=0 \
        -artifact_prefix="$finds/" "$corpus" "${seeds[@]}" > "$corpus.log" 2>&1; then
