@@ -97,7 +97,12 @@ std::string layer_table(const ModelConfig& config) {
   return text;
 }
 
-std::string to_text(const ModelFile& file, const std::string& hash) {
+struct HashedPart {
+  std::string path;
+  std::string hash;
+};
+
+std::string to_text(const ModelFile& file, const std::vector<HashedPart>& parts) {
   const ModelConfig& c = file.config;
   const auto source = [&](std::string_view field) {
     return std::find(c.defaulted.begin(), c.defaulted.end(), field) == c.defaulted.end() ? "file" : "default";
@@ -106,7 +111,10 @@ std::string to_text(const ModelFile& file, const std::string& hash) {
       "{}\n  name          {}\n  architecture  {}\n  parameters    {:.1f} M\n  license       {}\n", file.path, c.name,
       c.architecture, static_cast<double>(parameters(file.tensors)) / 1e6, string_key(file, "general.license"));
   text += fmt::format("  file          {} bytes, {}\n", file.file_bytes, file.format);
-  if (!hash.empty()) text += fmt::format("  sha256        {}\n", hash);
+  for (const auto& [path, hash] : parts) {
+    const std::string of_part = parts.size() == 1 ? "" : "  " + path.substr(path.rfind('/') + 1);
+    text += fmt::format("  sha256        {}{}\n", hash, of_part);
+  }
   text += fmt::format("  tensors       {}\n", types_text(file.tensors));
   text += fmt::format("  tokenizer     {} {}\n", string_key(file, "tokenizer.ggml.model"),
                       string_key(file, "tokenizer.ggml.pre"));
@@ -125,11 +133,14 @@ Status run_info(const InfoOptions& options) {
   Budget budget;
   CARAT_ASSIGN(const std::string path, resolve_model(options.common.model));
   CARAT_ASSIGN(const ModelFile file, ModelFile::open(path, budget));
-  std::string hash;
-  if (!options.no_hash) {
-    CARAT_ASSIGN(hash, sha256(file.files.front()));
+  std::vector<HashedPart> parts;
+  auto files = nlohmann::ordered_json::array();
+  for (std::size_t i = 0; i < file.files.size() && !options.no_hash; ++i) {
+    CARAT_ASSIGN(const std::string hash, sha256(file.files[i]));
+    parts.push_back({file.files[i].path(), hash});
+    files.push_back({{"path", parts.back().path}, {"sha256", hash}});
   }
-  if (!options.common.json) return write_stdout(to_text(file, hash));
+  if (!options.common.json) return write_stdout(to_text(file, parts));
   nlohmann::ordered_json json = {
       {"path", path},
       {"name", file.config.name},
@@ -137,7 +148,8 @@ Status run_info(const InfoOptions& options) {
       {"parameters", parameters(file.tensors)},
       {"license", string_key(file, "general.license")},
       {"bytes", file.file_bytes},
-      {"sha256", hash},
+      {"sha256", parts.size() == 1 ? parts.front().hash : ""},
+      {"files", files},
       {"format", file.format},
       {"config", config_json(file.config)},
       {"defaulted", file.config.defaulted},

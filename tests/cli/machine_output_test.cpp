@@ -279,6 +279,8 @@ TEST(MachineOutput, InfoAndDoctor) {
   const json info = parse(run_carat({"info", tiny(), "--json"}));
   EXPECT_EQ(info["architecture"], "gemma3");
   EXPECT_EQ(info["sha256"].get<std::string>().size(), 64U);
+  ASSERT_EQ(info["files"].size(), 1U);
+  EXPECT_EQ(info["files"][0]["sha256"], info["sha256"]);
   EXPECT_EQ(info["tensors"].size(), 80U);
   for (const char* key : {"config", "layers", "tokenizer", "chat_template", "license"}) EXPECT_TRUE(info.contains(key));
   for (const json& layer : info["layers"]) {
