@@ -2,12 +2,15 @@
 // CARAT_TEMPLATE_CASES=FILE runs a further file of the same form.
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "text/jinja_json.h"
 #include "text/jinja_template.h"
@@ -27,10 +30,17 @@ std::string read_file(const std::string& path) {
   return text.str();
 }
 
-Result<std::string> render_case(const std::string& source, Json context) {
+Result<std::string> render_case(const std::string& source, const Json& one) {
   CARAT_ASSIGN(const JinjaTemplate parsed, JinjaTemplate::parse(source));
-  CARAT_ASSIGN(JinjaValue data, jinja_from_json(context));
-  return parsed.render(data);
+  std::vector<std::pair<std::string, JinjaValue>> variables;
+  for (const auto& [name, value] : one.at("context").items()) {
+    CARAT_ASSIGN(JinjaValue data, jinja_from_json(value));
+    variables.emplace_back(name, std::move(data));
+  }
+  if (one.contains("wall_clock")) {
+    variables.emplace_back("strftime_now", JinjaValue::strftime_now(one["wall_clock"].get<std::int64_t>()));
+  }
+  return parsed.render(JinjaValue::dict(std::move(variables)));
 }
 
 void run_cases(const std::string& path, std::size_t at_least) {
@@ -43,7 +53,7 @@ void run_cases(const std::string& path, std::size_t at_least) {
     SCOPED_TRACE(name);
     const std::string source =
         one.contains("template") ? read_file(kFolder + std::string(one["template"])) : std::string(one.at("source"));
-    const Result<std::string> text = render_case(source, one.at("context"));
+    const Result<std::string> text = render_case(source, one);
     if (one.contains("error")) {
       EXPECT_FALSE(text.ok()) << "rendered: " << *text << "\nexpected: " << one["error"];
       if (text.ok()) continue;
