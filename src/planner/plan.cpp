@@ -96,23 +96,32 @@ PlanSuggestion least_of(const ModelConfig& config, const Plan& plan) {
   return {option_text(plan.ask, ask), ask, total_of(categories_of(config, plan.facts, ask))};
 }
 
+/// The process itself takes some pages more in one run than in the next: a suggestion must hold in the next.
+constexpr std::uint64_t kSuggestionMargin = 512 << 10;
+
+std::uint32_t largest_parallel(const ModelConfig& config, const PlanFacts& facts, const PlanAsk& ask) {
+  return largest(kMostParallel, [&](std::uint32_t parallel) {
+    PlanAsk more = ask;
+    more.parallel = parallel;
+    more.logits_rows = std::max(ask.logits_rows, parallel);
+    return fits(config, facts, more);
+  });
+}
+
 void add_suggestions(const ModelConfig& config, Plan& plan) {
+  PlanFacts facts = plan.facts;
+  facts.budget -= std::min(facts.budget, kSuggestionMargin);
   const auto offer = [&](std::string text, const PlanAsk& ask) {
-    const std::uint64_t total = total_of(categories_of(config, plan.facts, ask));
-    if (total <= plan.facts.budget && plan.suggestions.size() < 3) {
-      plan.suggestions.push_back({std::move(text), ask, total});
-    }
+    const std::uint64_t total = total_of(categories_of(config, facts, ask));
+    if (total <= facts.budget && plan.suggestions.size() < 3) plan.suggestions.push_back({std::move(text), ask, total});
   };
   PlanAsk ask = plan.ask;
-  if (plan.max_context > 0) {
-    ask.context = plan.max_context;
-    offer(fmt::format("--ctx {}", ask.context), ask);
-  }
+  const std::uint32_t context_alone = largest_context(config, facts, ask, ask.context);
+  ask.context = context_alone;
+  if (ask.context > 0) offer(fmt::format("--ctx {}", ask.context), ask);
   ask = plan.ask;
-  if (plan.max_parallel > 0) {
-    ask.parallel = plan.max_parallel;
-    offer(fmt::format("--parallel {}", ask.parallel), ask);
-  }
+  ask.parallel = largest_parallel(config, facts, ask);
+  if (ask.parallel > 0) offer(fmt::format("--parallel {}", ask.parallel), ask);
   ask = plan.ask;
   if (ask.kv_local == DType::f32 || ask.kv_global == DType::f32) {
     ask.kv_local = ask.kv_global = DType::bf16;
@@ -122,17 +131,18 @@ void add_suggestions(const ModelConfig& config, Plan& plan) {
     ask = plan.ask;
     if (chunk >= ask.chunk) continue;
     ask.chunk = chunk;
-    ask.context = std::min(ask.context, largest_context(config, plan.facts, ask, ask.context));
-    if (ask.context == 0) continue;
+    ask.context = std::min(ask.context, largest_context(config, facts, ask, ask.context));
+    if (ask.context <= context_alone) continue;
     offer(ask.context == plan.ask.context ? fmt::format("--chunk {}", chunk)
                                           : fmt::format("--chunk {} --ctx {}", chunk, ask.context),
           ask);
     break;
   }
   if (!plan.suggestions.empty()) return;
-  // No single change is enough.
+  // No single change is enough. What is left may lie at the edge: better than to be told that nothing fits.
+  facts.budget = plan.facts.budget;
   ask = least_of(config, plan).ask;
-  ask.context = largest_context(config, plan.facts, ask, plan.ask.context);
+  ask.context = largest_context(config, facts, ask, plan.ask.context);
   if (ask.context > 0) offer(option_text(plan.ask, ask), ask);
 }
 
@@ -200,12 +210,7 @@ Plan make_plan(const ModelConfig& config, const PlanFacts& facts, const PlanAsk&
   plan.local_bytes_per_token = kv_tile_bytes(config, AttentionKind::local, ask.kv_local) / kTileTokens;
   plan.global_bytes_per_token = kv_tile_bytes(config, AttentionKind::global, ask.kv_global) / kTileTokens;
   plan.max_context = largest_context(config, facts, ask, std::max(config.context, ask.context));
-  plan.max_parallel = largest(kMostParallel, [&](std::uint32_t parallel) {
-    PlanAsk more = ask;
-    more.parallel = parallel;
-    more.logits_rows = std::max(ask.logits_rows, parallel);
-    return fits(config, facts, more);
-  });
+  plan.max_parallel = largest_parallel(config, facts, ask);
   plan.runs_out_first = plan.global_bytes_per_token > 0 ? MemoryCategory::kv_global : MemoryCategory::kv_local;
 
   if (facts.read_gb_per_s > 0) {
