@@ -176,6 +176,20 @@ std::vector<bool> usual_pattern(const Family& family, std::uint32_t layers) {
   return local;
 }
 
+std::optional<std::uint32_t> global_period(const Family& family, const ModelConfig& config) {
+  const auto every = [&](std::uint32_t n) {
+    for (std::uint32_t i = 0; i < config.layers.size(); ++i) {
+      if ((config.layers[i].attention == AttentionKind::global) != ((i + 1) % n == 0)) return false;
+    }
+    return true;
+  };
+  if (family.global_every != 0 && every(family.global_every)) return family.global_every;
+  for (std::uint32_t n = 1; n <= config.layers.size() + 1; ++n) {
+    if (every(n)) return n;
+  }
+  return std::nullopt;
+}
+
 std::vector<LayerSpec> make_layers(const std::vector<bool>& local, std::uint32_t window, const RopeSpec& global_rope,
                                    const RopeSpec& local_rope) {
   std::vector<LayerSpec> layers;

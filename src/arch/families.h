@@ -69,6 +69,8 @@ const Preset* preset_like(const ModelConfig& config, std::uint32_t layer_count);
 void apply_family(const Family& family, ModelConfig& config);
 /// Which of `layers` layers are local in this family: all but every family.global_every'th, or none.
 std::vector<bool> usual_pattern(const Family& family, std::uint32_t layers);
+/// n where each nth layer and no other is global (in a model of fewer layers, the family's n); nothing when no n is.
+std::optional<std::uint32_t> global_period(const Family& family, const ModelConfig& config);
 /// One layer for each entry of `local`, which tells its kind.
 std::vector<LayerSpec> make_layers(const std::vector<bool>& local, std::uint32_t window, const RopeSpec& global_rope,
                                    const RopeSpec& local_rope);

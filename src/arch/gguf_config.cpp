@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <variant>
@@ -89,9 +90,16 @@ Result<std::vector<bool>> read_pattern(const Family& family, const MetaMap& meta
   if (value != meta.values().end() && std::holds_alternative<NumberList>(value->second)) {
     const NumberList& list = std::get<NumberList>(value->second);
     if (!list.is_integer() || list.size() != layers) {
-      return invalid(fmt::format("key '{}' lists {} layers, expected {} booleans", key, list.size(), layers));
+      return invalid(fmt::format("key '{}' is a list of {} {}, expected {} booleans, one a layer", key, list.size(),
+                                 name(list.type()), layers));
     }
-    for (std::uint32_t i = 0; i < layers; ++i) local[i] = list.integer(i) != 0;
+    for (std::uint32_t i = 0; i < layers; ++i) {
+      const std::int64_t entry = list.integer(i);
+      if (entry != 0 && entry != 1) {
+        return invalid(fmt::format("key '{}': entry {} is {}, expected 0 or 1", key, i, entry));
+      }
+      local[i] = entry == 1;
+    }
     return local;
   }
   CARAT_ASSIGN(const std::optional<std::int64_t> every, meta.integer(key));
@@ -109,8 +117,12 @@ Status read_rope_and_layers(const Family& family, const MetaMap& meta, GgufKeys&
   const Preset* preset = preset_like(config, layer_count);
   const std::optional<std::uint32_t> default_window =
       preset != nullptr && preset->window > 0 && !family.caps_required ? std::optional(preset->window) : std::nullopt;
-  std::uint32_t window = 0;
+  std::vector<bool> local(layer_count, false);
   if (family.global_every != 0) {
+    CARAT_ASSIGN(local, read_pattern(family, meta, keys.full("attention.sliding_window_pattern"), layer_count, config));
+  }
+  std::uint32_t window = 0;
+  if (std::find(local.begin(), local.end(), true) != local.end()) {
     CARAT_ASSIGN(window, keys.count("attention.sliding_window", std::int64_t{1} << 31, "window", default_window));
   }
   RopeSpec rope;
@@ -120,11 +132,11 @@ Status read_rope_and_layers(const Family& family, const MetaMap& meta, GgufKeys&
     return unsupported(fmt::format("key '{}' is '{}'; known: none, linear (llama3 factors come as a tensor)",
                                    keys.full("rope.scaling.type"), *scaling));
   }
-  const std::string old_key = keys.full("rope.scale_linear");  // files of 2023
-  if (scaling && *scaling == "linear") {
-    CARAT_ASSIGN(rope.factor, keys.real("rope.scaling.factor", "rope_factor", 1));
-  } else if (!scaling && meta.contains(old_key)) {
-    CARAT_ASSIGN(rope.factor, keys.real("rope.scale_linear", "rope_factor", 1));
+  // As llama.cpp reads them: without a type the scaling is linear, and rope.scale_linear is the key of 2023's files.
+  const bool linear = !scaling || *scaling == "linear";
+  const auto factor_key = meta.contains(keys.full("rope.scaling.factor")) ? "rope.scaling.factor" : "rope.scale_linear";
+  if (linear && meta.contains(keys.full(factor_key))) {
+    CARAT_ASSIGN(rope.factor, keys.real(factor_key, "rope_factor", 1));
   } else if (!scaling && preset != nullptr && preset->global_rope_factor != 1) {
     rope.factor = preset->global_rope_factor;
     config.defaulted.emplace_back("rope_factor");
@@ -138,10 +150,6 @@ Status read_rope_and_layers(const Family& family, const MetaMap& meta, GgufKeys&
   if (rope_width && *rope_width != config.head_dim) {
     return unsupported(fmt::format("'{}' = {} differs from the head size {}; partial rotary is not supported",
                                    keys.full("rope.dimension_count"), *rope_width, config.head_dim));
-  }
-  std::vector<bool> local(layer_count, false);
-  if (family.global_every != 0) {
-    CARAT_ASSIGN(local, read_pattern(family, meta, keys.full("attention.sliding_window_pattern"), layer_count, config));
   }
   config.layers = make_layers(local, window, rope, local_rope);
 

@@ -145,7 +145,8 @@ void add_gemma(const ModelConfig& config, const Family& family, Members& members
   if (local != nullptr) members.count("sliding_window", local->window);
   members.raw("layer_types", layer_types(config));
   if (family.local_rope_base == 0) return;
-  members.count("sliding_window_pattern", family.global_every);
+  const auto period = global_period(family, config);
+  if (period) members.count("sliding_window_pattern", *period);
   members.real("rope_local_base_freq", local != nullptr ? local->rope.base : family.local_rope_base);
 }
 

@@ -128,14 +128,15 @@ const LayerSpec* first_layer(const ModelConfig& config, AttentionKind kind) {
   return nullptr;
 }
 
-/// n where each nth layer is global; without such a period, that of the first one.
-std::uint32_t global_every(const ModelConfig& config) {
-  std::uint32_t every = 1;
-  for (const LayerSpec& layer : config.layers) {
-    if (layer.attention == AttentionKind::global) return every;
-    ++every;
-  }
-  return every;
+/// Which layers are local, where that is not what the architecture has: a number, or a list of one boolean a layer.
+void add_pattern(const ModelConfig& config, const Family& family, const std::string& key, MetaMap& keys) {
+  const auto period = global_period(family, config);
+  if (period == family.global_every) return;
+  if (period) return keys.set(key, count(*period));
+  auto list = std::make_shared<std::vector<std::byte>>();
+  for (const LayerSpec& layer : config.layers) list->push_back(std::byte{layer.attention == AttentionKind::local});
+  keys.set(key, NumberList(NumberType::boolean, *list));
+  keys.keep_alive(std::move(list));
 }
 
 void add_rope_keys(const ModelConfig& config, const Family& family, const Preset* preset, const std::string& prefix,
@@ -178,8 +179,7 @@ void add_model_keys(const ModelConfig& config, MetaMap& keys) {
   if (family.global_every != 0) {
     const LayerSpec* local = first_layer(config, AttentionKind::local);
     if (local != nullptr) keys.set(prefix + "attention.sliding_window", count(local->window));
-    const std::uint32_t every = global_every(config);
-    if (every != family.global_every) keys.set(prefix + "attention.sliding_window_pattern", count(every));
+    add_pattern(config, family, prefix + "attention.sliding_window_pattern", keys);
   }
   if (config.attn_softcap > 0) keys.set(prefix + "attn_logit_softcapping", real(config.attn_softcap));
   if (config.final_softcap > 0) keys.set(prefix + "final_logit_softcapping", real(config.final_softcap));

@@ -90,6 +90,33 @@ TEST(Config, TheOldKeyOfLinearScalingIsRead) {
   EXPECT_EQ(config->layers[0].rope.factor, 1.0);
 }
 
+TEST(Config, LinearScalingNeedsNoType) {
+  for (const char* key : {"gemma3.rope.scaling.factor", "gemma3.rope.scale_linear"}) {
+    for (const char* type : {"", "linear", "none"}) {
+      MetaMap meta = gemma_keys();
+      meta.set(key, 4.0);
+      if (*type != 0) meta.set_string("gemma3.rope.scaling.type", type);
+      const auto config = config_from_gguf(meta, gemma_tensors());
+      ASSERT_TRUE(config.ok()) << config.status().message();
+      EXPECT_EQ(config->layers[5].rope.factor, std::string(type) == "none" ? 1.0 : 4.0) << key << type;
+    }
+  }
+}
+
+TEST(Config, ALayerPatternWithoutLocalLayersNeedsNoWindow) {
+  const MetaMap all = gemma_keys();
+  MetaMap meta;
+  for (const auto& [key, value] : all.values()) {
+    if (key != "gemma3.attention.sliding_window") meta.set(key, value);
+  }
+  meta.set("gemma3.block_count", std::int64_t{7});  // a size that no preset has a window for
+  EXPECT_FALSE(config_from_gguf(meta, gemma_tensors()).ok());
+  meta.set("gemma3.attention.sliding_window_pattern", std::int64_t{1});
+  const auto config = config_from_gguf(meta, gemma_tensors());
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(kinds(*config), std::string(7, 'g'));
+}
+
 TEST(Config, EmbedScaleIsRoundedToBfloat16) {
   const std::pair<const char*, float> expected[] = {
       {"gemma3-270m", 25.25F}, {"gemma3-1b", 34.0F}, {"gemma3-4b", 50.5F}, {"gemma3-27b", 73.5F}};

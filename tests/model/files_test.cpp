@@ -161,6 +161,7 @@ TEST_P(FileTypes, GiveTheModelOfTheirValues) {
       float largest = 1;
       for (const float value : expected[row]) largest = std::max(largest, std::abs(value));
       for (std::size_t i = 0; i < logits[row].size(); ++i) {
+        // The same values, summed in another order: the limit of the goldens' ref table.
         ASSERT_NEAR(logits[row][i], expected[row][i], 1e-4F * largest) << table->name << " row " << row;
       }
     }

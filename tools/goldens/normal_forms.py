@@ -20,6 +20,9 @@ def main():
     pairs = [unicodedata.normalize("NFD", c) for c in characters if ord(c) not in hangul]
     texts += [text for text in pairs if unicodedata.normalize("NFC", text) != text]
     texts += [unicodedata.normalize("NFD", chr(code)) for code in hangul[::97]]
+    # U+11A7 and its like: the neighbours of the conjoining jamo, which join nothing.
+    for vowel in "\uac00", "\u1100\u1161", "\uac01":
+        texts += [vowel + odd + "\u0301" for odd in "\u11a7\u11c2\u11c3\u1160\u1161\u1175\u1176\u1112\u1113"]
     marks = [c for c in characters if unicodedata.combining(c)]
     generator = random.Random(8)
     letters = "aeoqu\u00e9\u0928\u09c7\u1112\u1161\uac00\u304b\u4e2d\u0300\u1100 "

@@ -58,7 +58,8 @@ CARAT_INLINE void with_token_count(std::uint32_t count, const Body& body) {
   body(TokenCount<kMost>());
 }
 
-/// Calls body(TokenCount<n>(), first) for passes over `tokens` of nearly equal size, n <= kMost: 5 of at most 4 are 3 + 2.
+/// Calls body(TokenCount<n>(), first) for passes over `tokens` of nearly equal size, n <= kMost: 5 of at most 4 are
+/// 3 + 2.
 template <int kMost, typename Body>
 CARAT_INLINE void for_token_passes(std::uint32_t tokens, const Body& body) {
   for (std::uint32_t first = 0; first < tokens;) {
