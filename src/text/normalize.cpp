@@ -16,8 +16,8 @@ constexpr std::string_view kWhat = "a text's composed form (NFC)";
 constexpr std::size_t kMostParts = 4;  // of one character's canonical decomposition
 
 /// True of characters that are composed already and never join what stands before them: text is cut there. All below
-/// U+0300 are, and the ideographs, whose texts have few spaces. U+11A7 is, too, but utf8proc 2.8 takes it for a trailing
-/// consonant and loses it.
+/// U+0300 are, and the ideographs, whose texts have few spaces. U+11A7 is one, too, which utf8proc 2.8 takes for a
+/// trailing consonant and loses.
 bool starts_afresh(char32_t code) { return code < 0x300 || (code >= 0x3400 && code <= 0x9FFF) || code == 0x11A7; }
 
 /// Counts bytes, and writes them where there is room for them.
@@ -92,8 +92,8 @@ class Composer {
     return ok_status();
   }
 
-  /// Unicode's canonical order: each run of marks by class, equal ones as they stand. A counting sort, since the library's
-  /// own is quadratic and std::stable_sort takes memory of its own. `scratch` has room for `count`.
+  /// Unicode's canonical order: each run of marks by class, equal ones as they stand. A counting sort, since the
+  /// library's own is quadratic and std::stable_sort takes memory of its own. `scratch` has room for `count`.
   void order_marks(utf8proc_ssize_t count, utf8proc_int32_t* scratch) const {
     const auto mark_class = [](utf8proc_int32_t code) {
       return static_cast<std::uint8_t>(utf8proc_get_property(code)->combining_class);
