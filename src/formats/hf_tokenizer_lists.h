@@ -48,7 +48,8 @@ class VocabularyLists {
   void append(std::string_view text, float score, PieceType type) {
     const std::uint64_t length = text.size();
     std::memcpy(tokens_.data() + used_, &length, sizeof length);
-    std::memcpy(tokens_.data() + used_ + sizeof length, text.data(), text.size());
+    // An empty text may have no address.
+    if (!text.empty()) std::memcpy(tokens_.data() + used_ + sizeof length, text.data(), text.size());
     used_ += sizeof length + text.size();
     scores_[size_] = score;
     types_[size_] = type;
