@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 #include <string>
+#include <vector>
 
 namespace carat {
 namespace {
@@ -109,6 +110,19 @@ TEST(SentencePieceModel, HostileFilesAreOneError) {
   EXPECT_REFUSED(piece("<0xZZ>", 0, 6) + kTrainer + kNormalizer, "<0x00> to <0xFF>");
   EXPECT_REFUSED(piece("a", std::bit_cast<float>(0x7FC00000U)) + kTrainer + kNormalizer, "NaN");
   EXPECT_REFUSED(piece("a", 0) + kTrainer + kNormalizer, "id 1 of 1 pieces");
+}
+
+/// protobuf leaves out what is empty: such a piece has no text field, and its text no address.
+TEST(SentencePieceModel, APieceWithoutTextIsEmpty) {
+  Budget budget;
+  MetaMap meta;
+  const Status status = read(kPieces + bytes(1, real(2, -2)) + kTrainer + kNormalizer, meta, budget);
+  ASSERT_TRUE(status.ok()) << status.message();
+  std::vector<std::string> tokens;
+  const StringList list = **meta.strings("tokenizer.ggml.tokens");
+  for (const std::string_view text : list) tokens.emplace_back(text);
+  ASSERT_EQ(tokens.size(), 7U);
+  EXPECT_EQ(tokens.back(), "");
 }
 
 TEST(SentencePieceModel, CutAnywhereIsRefused) {
