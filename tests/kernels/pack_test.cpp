@@ -86,9 +86,9 @@ std::vector<char> read_fixture(DType type, const char* suffix) {
 /// The fixture's blocks, in rows of one block, against the values that the gguf package gives.
 TEST_P(Pack, UnpackedRowEqualsTheFixture) {
   const DType type = GetParam();
-  if (type == DType::f32) GTEST_SKIP() << "no fixture";
-  const auto file = read_fixture(type, ".blocks");
-  const auto values = read_fixture(type, ".f32");
+  const bool plain = type == DType::f32;  // any values will do: they are their own blocks
+  const auto values = read_fixture(plain ? DType::f16 : type, ".f32");
+  const auto file = plain ? values : read_fixture(type, ".blocks");
   const std::uint32_t block = info(type).block_elements;
   const std::uint32_t columns = block == 1 ? 16 : block;
   const std::uint64_t row_size = row_bytes(type, columns);
