@@ -17,11 +17,11 @@
 namespace carat::cli {
 namespace {
 
-Result<std::optional<DType>> parse_kv_type(const std::string& option, const std::string& text) {
-  if (text.empty()) return std::optional<DType>();
-  const std::optional<DType> type = dtype_from_name(text);
-  if (type == DType::f32 || type == DType::bf16) return type;
-  return invalid(fmt::format("{} {}: expected f32 or bf16", option, text));
+Result<std::optional<KvType>> parse_kv_type(const std::string& option, const std::string& text) {
+  if (text.empty()) return std::optional<KvType>();
+  const std::optional<KvType> type = kv_type_from_name(text);
+  if (type) return type;
+  return invalid(fmt::format("{} {}: expected f32, bf16, q8, q4, q3, q2 or auto", option, text));
 }
 
 }  // namespace
@@ -68,8 +68,8 @@ void add_memory_options(CLI::App& command, CommonOptions& options) {
   command.add_option("--ctx", options.context, "tokens of context (default: up to 8192, as fits)")
       ->check(CLI::Range(1U, 1U << 30));
   command.add_option("--chunk", options.chunk, "prompt tokens of one pass")->check(CLI::Range(1U, 65536U));
-  command.add_option("--kv-local", options.kv_local, "KV type of local layers: f32, bf16");
-  command.add_option("--kv-global", options.kv_global, "KV type of global layers: f32, bf16");
+  command.add_option("--kv-local", options.kv_local, "KV type of local layers: f32, bf16 (default), q8, q4, q3, q2");
+  command.add_option("--kv-global", options.kv_global, "KV type of global layers: the same, or auto");
 }
 
 Status write_stdout(std::string_view text) {

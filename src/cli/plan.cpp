@@ -49,7 +49,7 @@ Result<Plan> plan_preset(const PlanOptions& options) {
   CARAT_ASSIGN(const ProcessFacts process, process_facts(asked.memory, asked.threads));
   const ModelFacts model{preset_weights(config, *quant), config.vocab * kTokenizerBytesPerPiece,
                          static_cast<std::uint64_t>(process.threads) << 20};
-  return plan_model(config, model, asked, process, DType::bf16);
+  return plan_model(config, model, asked, process, KvType::bf16);
 }
 
 nlohmann::ordered_json to_json(const Plan& plan) {

@@ -92,7 +92,7 @@ Result<ProcessFacts> process_facts(const std::optional<MemoryLimitAsk>& memory, 
 }
 
 Plan plan_model(const ModelConfig& config, const ModelFacts& model, const SessionOptions& options,
-                const ProcessFacts& process, DType kv_default) {
+                const ProcessFacts& process, KvType kv_default) {
   PlanFacts facts;
   facts.budget = process.limit;
   facts.weights = model.weights;
@@ -108,6 +108,11 @@ Plan plan_model(const ModelConfig& config, const ModelFacts& model, const Sessio
   ask.chunk = options.chunk;
   ask.kv_local = options.kv_local.value_or(kv_default);
   ask.kv_global = options.kv_global.value_or(kv_default);
+  // Rings do not grow, so nothing in them ages.
+  if (ask.kv_local == KvType::automatic) ask.kv_local = KvType::q8;
+  ask.kv_global_bytes = options.kv_global_bytes;
+  ask.eviction = options.eviction;
+  ask.kept_tokens = options.kept_tokens;
   ask.logits_rows = options.logits_rows;
   ask.threads = static_cast<std::uint32_t>(process.threads);
   const std::uint32_t wanted = std::min(config.context, options.default_context);
@@ -138,7 +143,7 @@ Result<Planned> plan_session(const SessionOptions& options) {
   const bool exact = planned.kernels->name == "ref" ||
                      (options.exact_for_float_weights && float_weights(planned.layout));
   if (exact) planned.forms = {ActivationForm::f32, ActivationForm::f32};
-  const DType kv_default = exact ? DType::f32 : DType::bf16;
+  const KvType kv_default = exact ? KvType::f32 : KvType::bf16;
 
   ModelFacts model{planned.layout.bytes, file.tokenizer_bytes(), loading_bytes(planned.layout, process.threads)};
   // The directory's entries stay as long as the file is open.
@@ -177,7 +182,7 @@ Status Session::load(const LoadProgress& progress) {
   auto weights = load_weights(config(), planned_.layout, planned_.file.files, budget, *pool_, progress);
   if (!weights.ok()) return std::move(weights).status().with_context(planned_.file.path);
   weights_ = std::move(weights).value();
-  CARAT_ASSIGN(kv_, KvPool::create(budget, config(), plan.ask));
+  CARAT_ASSIGN(kv_, KvPool::create(budget, config(), plan.ask, kernels()));
   CARAT_ASSIGN(Decoder decoder,
                Decoder::create(config(), weights_, kernels(), planned_.forms, plan.ask, budget, *pool_));
   decoder_ = std::make_unique<Decoder>(std::move(decoder));

@@ -39,8 +39,11 @@ struct SessionOptions {
   std::uint32_t default_context = 8192;
   std::uint32_t parallel = 1;
   std::uint32_t chunk = 512;
-  std::optional<DType> kv_local;
-  std::optional<DType> kv_global;
+  std::optional<KvType> kv_local;
+  std::optional<KvType> kv_global;
+  std::uint64_t kv_global_bytes = 0;  ///< of `auto`: at most; 0: what the budget leaves
+  KvEviction eviction = KvEviction::none;
+  std::uint32_t kept_tokens = 0;      ///< with eviction
   std::optional<int> threads;
   std::string isa;
   std::uint32_t logits_rows = 1;
@@ -85,7 +88,7 @@ struct ModelFacts {
 };
 /// The plan for what is asked of a model in this process; KV types that are not asked for are `kv_default`.
 Plan plan_model(const ModelConfig& config, const ModelFacts& model, const SessionOptions& options,
-                const ProcessFacts& process, DType kv_default);
+                const ProcessFacts& process, KvType kv_default);
 
 class Session {
  public:

@@ -38,6 +38,7 @@ Tables make_tables() {
   fill_quantize_ref(ref);
   fill_embed_ref(ref);
   fill_elementwise_ref(ref);
+  fill_kv_tiles_ref(ref);
   fill_attention_ref(ref);
 #if defined(__x86_64__)
   avx2 = ref;
@@ -45,12 +46,14 @@ Tables make_tables() {
   fill_linear_avx2(avx2);
   fill_quantize_avx2(avx2);
   fill_elementwise_avx2(avx2);
+  fill_kv_tiles_avx2(avx2);
   fill_attention_avx2(avx2);
   avx512 = avx2;
   avx512.name = "avx512";
   fill_linear_avx512(avx512);
   fill_quantize_avx512(avx512);
   fill_elementwise_avx512(avx512);
+  fill_kv_tiles_avx512(avx512);
   fill_attention_avx512(avx512);
 #endif
   return tables;

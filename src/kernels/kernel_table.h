@@ -51,6 +51,14 @@ struct AttentionArgs {
   std::uint32_t rows = 0;
   std::uint32_t group = 0;  ///< query heads that share this kv head
   KvView kv;
+  /// Quantized forms: the queries times a Hadamard matrix, [rows][group][head_dim], for keys that are kept so. Values
+  /// are summed as they are kept: `out` is in the rotated basis where the layout says rotated.
+  const float* rotated_queries = nullptr;
+  /// Tile `own_tile` is read at `own` in form `own_layout` instead of through the table: the tokens that lie in no
+  /// full tile yet, or did not when these rows were new. Null: everything is in the table.
+  const std::byte* own = nullptr;
+  const KvTileLayout* own_layout = nullptr;
+  std::uint64_t own_tile = 0;
   std::uint32_t kv_head = 0;
   std::uint32_t window = 0;
   float scale = 1;
@@ -60,6 +68,9 @@ struct AttentionArgs {
   float* maximum = nullptr;  ///< [rows][group] running maximum of scores
   float* sum = nullptr;      ///< [rows][group] sum of exp(score - maximum)
   float* out = nullptr;      ///< [rows][group][head_dim] sum of exp(score - maximum) * value
+  /// Null, or [tile_end - tile_begin][rows][group][2]: the running maximum after each tile, and the tile's own sum of
+  /// exp(score - that maximum); a tile that a row does not see leaves -inf and 0.
+  float* tile_sums = nullptr;
   std::byte* scratch = nullptr;  ///< attention_scratch_bytes(rows, group, head_dim), 64-byte aligned
 };
 
@@ -91,9 +102,22 @@ struct KernelTable {
   /// x = cap * tanh(x / cap)
   void (*softcap)(float* x, float cap, std::uint64_t n) = nullptr;
 
-  /// Writes one token's key and value rows ([kv_heads][head_dim] floats each) into slot `slot` of a tile.
-  void (*kv_store)(const KvTileLayout& layout, std::byte* tile, std::uint32_t slot, const float* keys,
-                   const float* values) = nullptr;
+  /// x = x H / sqrt(n) for each of `rows` rows of n = 2^k >= 16 floats, H the Hadamard matrix: its own inverse.
+  void (*hadamard)(float* x, std::uint32_t rows, std::uint32_t n) = nullptr;
+  /// Writes one token's key and value rows ([kv_heads][head_dim] floats each) into slot `slot` of a tile: kv_store of
+  /// the forms f32 and bf16, kv_store_q8 of q8.
+  using KvStore = void (*)(const KvTileLayout& layout, std::byte* tile, std::uint32_t slot, const float* keys,
+                           const float* values);
+  KvStore kv_store = nullptr;
+  KvStore kv_store_q8 = nullptr;
+  /// Writes one head's keys and values of all 64 tokens, [64][head_dim] floats each, into a tile of a form below 8
+  /// bits.
+  void (*kv_store_tile)(const KvTileLayout& layout, std::byte* tile, std::uint32_t kv_head, const float* keys,
+                        const float* values) = nullptr;
+  /// The inverse of both, for any form: one head's keys and values, [64][head_dim] floats each. Slots that were never
+  /// written give anything.
+  void (*kv_load_tile)(const KvTileLayout& layout, const std::byte* tile, std::uint32_t kv_head, float* keys,
+                       float* values) = nullptr;
   void (*attention)(const AttentionArgs&) = nullptr;
   /// Folds partial state b (later tiles) into a, for `count` rows × heads of head_dim.
   void (*attention_merge)(float* maximum_a, float* sum_a, float* out_a, const float* maximum_b, const float* sum_b,

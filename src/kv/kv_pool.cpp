@@ -3,23 +3,35 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstring>
+#include <limits>
 #include <numeric>
 
 #include "base/checked.h"
 
 namespace carat {
 
-Result<KvPool> KvPool::create(Budget& budget, const ModelConfig& config, const PlanAsk& ask) {
+Result<KvPool> KvPool::create(Budget& budget, const ModelConfig& config, const PlanAsk& ask,
+                              const KernelTable& kernels) {
   KvPool pool;
   pool.context_ = ask.context;
+  pool.eviction_ = ask.eviction;
+  pool.kernels_ = &kernels;
   pool.sizes_ = make_kv_sizes(config, ask);
   const KvSizes& sizes = pool.sizes_;
+  pool.local_tails_ = sizes.local_tail_bytes > 0;
+  pool.global_tails_ = sizes.global_tail_bytes > 0;
   std::uint64_t ring_offset = 0;
   std::uint64_t page_offset = 0;
+  std::uint32_t locals = 0;
+  std::uint32_t globals = 0;
   for (const LayerSpec& layer : config.layers) {
     LayerPlace place;
     place.local = layer.attention == AttentionKind::local;
-    place.layout = {place.local ? ask.kv_local : ask.kv_global, config.kv_heads, config.head_dim};
+    const KvType type = place.local ? ask.kv_local : ask.kv_global;
+    place.layout = KvTileLayout::of(type == KvType::automatic ? KvType::q8 : type, config.kv_heads, config.head_dim);
+    place.index = place.local ? locals++ : globals++;
+    place.window = layer.window;
     if (place.local) {
       place.tiles = ring_tiles(layer.window, ask);
       place.offset = ring_offset;
@@ -34,57 +46,175 @@ Result<KvPool> KvPool::create(Budget& budget, const ModelConfig& config, const P
     return no_fit(fmt::format("{} sequences of {} tokens need more KV pages than can be numbered", ask.parallel,
                               ask.context));
   }
-  CARAT_ASSIGN(pool.local_, Arena::allocate(budget, MemoryCategory::kv_local, sizes.local_bytes(),
-                                            "KV rings of the local layers"));
-  CARAT_ASSIGN(pool.global_, Arena::allocate(budget, MemoryCategory::kv_global, sizes.page_arena_bytes(),
-                                             "KV pages of the global layers"));
-  CARAT_ASSIGN(pool.tables_, Buffer<std::uint32_t>::allocate(budget, MemoryCategory::kv_global, sizes.table_entries(),
-                                                             "KV page tables"));
-  pool.pages_ = static_cast<std::uint32_t>(sizes.pages());
-  const std::span<std::uint32_t> tables = pool.tables_.span();
-  pool.page_table_ = tables.first(pool.pages_);
-  pool.free_pages_ = tables.subspan(pool.pages_, pool.pages_);
-  pool.ring_table_ = tables.subspan(2 * std::size_t{pool.pages_});
-  std::iota(pool.ring_table_.begin(), pool.ring_table_.end(), 0U);
-  // Taken from the back: low pages first, so that a short run touches little.
-  std::iota(pool.free_pages_.rbegin(), pool.free_pages_.rend(), 0U);
-  pool.free_count_ = pool.pages_;
+  const auto allocate = [&budget](Arena& arena, MemoryCategory category, std::uint64_t bytes,
+                                  std::string_view what) -> Status {
+    CARAT_ASSIGN(arena, Arena::allocate(budget, category, bytes, what));
+    return ok_status();
+  };
+  CARAT_TRY(allocate(pool.local_, MemoryCategory::kv_local, sizes.parallel * sizes.ring_bytes,
+                     "KV rings of the local layers"));
+  if (pool.local_tails_ || pool.global_tails_) {
+    pool.tail_layout_ = KvTileLayout::of(KvType::q8, config.kv_heads, config.head_dim);
+    CARAT_TRY(allocate(pool.local_tail_, MemoryCategory::kv_local, sizes.parallel * sizes.local_tail_bytes,
+                       "KV tails of the local layers"));
+    CARAT_TRY(allocate(pool.global_tail_, MemoryCategory::kv_global, sizes.parallel * sizes.global_tail_bytes,
+                       "KV tails of the global layers"));
+    CARAT_ASSIGN(pool.scratch_, Buffer<float>::allocate(budget, MemoryCategory::kv_global,
+                                                        sizes.scratch_bytes / sizeof(float), "KV conversion"));
+  }
+  if (sizes.mass_bytes > 0) {
+    CARAT_ASSIGN(pool.masses_, KvMasses::create(budget, sizes.parallel, sizes.global_layers, config.kv_heads,
+                                                config.heads, sizes.pages_per_sequence));
+    pool.shares_.reserve(sizes.pages_per_sequence);
+  }
   pool.sequences_.resize(ask.parallel);
+  if (sizes.tiered_bytes > 0) {
+    CARAT_ASSIGN(pool.tiered_, TieredPool::create(budget, config, sizes, kernels));
+  } else {
+    CARAT_TRY(allocate(pool.global_, MemoryCategory::kv_global, sizes.pages() * sizes.page_bytes,
+                       "KV pages of the global layers"));
+    CARAT_TRY(allocate(pool.records_, MemoryCategory::kv_global, sizes.table_bytes, "KV page tables"));
+    std::byte* at = pool.records_.data();
+    const auto carve = [&at]<typename T>(std::span<T>& span, std::size_t count) {
+      span = {reinterpret_cast<T*>(at), count};
+      at += span.size_bytes();
+    };
+    std::span<KvPage> pages;
+    std::span<std::uint32_t> free_list;
+    carve(pages, sizes.pages());
+    carve(free_list, sizes.pages());
+    carve(pool.page_table_, std::size_t{sizes.parallel} * sizes.pages_per_sequence);
+    pool.page_pool_ = PagePool(free_list, pages, ask.kv_global);
+  }
+  CARAT_ASSIGN(pool.ring_table_, Buffer<std::uint32_t>::allocate(budget, MemoryCategory::kv_global,
+                                                                 sizes.most_ring_tiles, "KV ring table"));
+  std::iota(pool.ring_table_.begin(), pool.ring_table_.end(), 0U);
   return pool;
+}
+
+std::byte* KvPool::tail(SequenceId sequence, const LayerPlace& place) const {
+  const std::uint64_t layer = place.index * tail_layout_.bytes();
+  return place.local ? local_tail_.data() + sequence * sizes_.local_tail_bytes + layer
+                     : global_tail_.data() + sequence * sizes_.global_tail_bytes + layer;
+}
+
+std::uint32_t KvPool::pages_for(std::uint32_t tokens) const {
+  if (sizes_.pages_per_sequence == 0) return 0;
+  return global_tails_ ? tokens / kTileTokens : ceil_div(tokens, kTileTokens);
 }
 
 Result<SequenceId> KvPool::open() {
   for (std::size_t i = 0; i < sequences_.size(); ++i) {
     if (sequences_[i].used) continue;
-    sequences_[i] = {.used = true, .pages = 0};
+    sequences_[i] = {.used = true};
     return static_cast<SequenceId>(i);
   }
   return no_fit(fmt::format("all {} sequences are in use", sequences_.size()));
 }
 
 void KvPool::close(SequenceId sequence) {
-  Sequence& closing = sequences_[sequence];
-  CARAT_CHECK(closing.used);
-  const std::uint32_t* table = page_table_.data() + std::uint64_t{sequence} * sizes_.pages_per_sequence;
-  for (std::uint32_t i = closing.pages; i > 0; --i) free_pages_[free_count_++] = table[i - 1];
-  closing = {};
+  CARAT_CHECK(sequences_[sequence].used);
+  drop_pages(sequence, 0, sequences_[sequence].pages);
+  sequences_[sequence] = {};
+}
+
+/// Gives the pages at entries [begin, end) back, the last ones of the sequence.
+void KvPool::drop_pages(SequenceId sequence, std::uint32_t begin, std::uint32_t end) {
+  Sequence& s = sequences_[sequence];
+  s.pages = begin;
+  if (tiered()) return tiered_.release(sequence, begin, end);
+  for (std::uint32_t i = end; i > begin; --i) {
+    const std::uint32_t page = table(sequence)[i - 1];
+    if (page == kNoTile) continue;
+    page_pool_.release(page);
+    --s.held;
+  }
 }
 
 Status KvPool::reserve(SequenceId sequence, std::uint32_t tokens) {
+  Sequence& growing = sequences_[sequence];
+  CARAT_CHECK(growing.used);
   if (tokens > context_) {
     return no_fit(fmt::format("{} tokens are more than the context of {}", tokens, context_));
   }
-  Sequence& growing = sequences_[sequence];
-  CARAT_CHECK(growing.used);
-  if (sizes_.page_bytes == 0) return ok_status();
-  const std::uint32_t wanted = static_cast<std::uint32_t>(ceil_div<std::uint64_t>(tokens, kTileTokens));
-  if (wanted > growing.pages && wanted - growing.pages > free_count_) {
-    return no_fit(fmt::format("{} more KV pages are needed, {} of {} are free", wanted - growing.pages,
-                              free_count_, pages_));
-  }
-  std::uint32_t* table = page_table_.data() + std::uint64_t{sequence} * sizes_.pages_per_sequence;
-  while (growing.pages < wanted) table[growing.pages++] = free_pages_[--free_count_];
+  if (tokens <= growing.tokens) return ok_status();
+  CARAT_TRY(own_partial_page(sequence));
+  CARAT_TRY(grow_pages(sequence, pages_for(tokens)));
+  growing.tokens = tokens;
+  growing.most_tokens = std::max(growing.most_tokens, tokens);
   return ok_status();
+}
+
+Status KvPool::grow_pages(SequenceId sequence, std::uint32_t wanted) {
+  Sequence& growing = sequences_[sequence];
+  if (wanted <= growing.pages) return ok_status();
+  masses_.start(sequence, growing.pages, wanted);
+  if (tiered()) {
+    CARAT_TRY(tiered_.grow(sequence, growing.pages, wanted, masses_, scratch_.data()));
+    growing.pages = wanted;
+    return ok_status();
+  }
+  const std::uint32_t more = wanted - growing.pages;
+  if (eviction_ == KvEviction::none && more > page_pool_.free()) {
+    return no_fit(fmt::format("{} more KV pages are needed, {} of {} are free", more, page_pool_.free(),
+                              page_pool_.size()));
+  }
+  const std::uint32_t before = growing.pages;
+  while (growing.pages < wanted) {
+    if (eviction_ != KvEviction::none && growing.held >= sizes_.held_pages && !evict_one(sequence, wanted)) {
+      drop_pages(sequence, before, growing.pages);
+      return no_fit(fmt::format("a chunk needs more KV pages than the {} a sequence keeps", sizes_.held_pages));
+    }
+    const std::optional<std::uint32_t> page = page_pool_.take();
+    CARAT_CHECK(page.has_value());
+    table(sequence)[growing.pages++] = *page;
+    ++growing.held;
+  }
+  return ok_status();
+}
+
+/// The page that reserve() will let the caller write on, copied when other sequences share it.
+Status KvPool::own_partial_page(SequenceId sequence) {
+  const Sequence& growing = sequences_[sequence];
+  if (tiered() || growing.pages == 0 || growing.tokens % kTileTokens == 0 || global_tails_) return ok_status();
+  std::uint32_t& last = table(sequence)[growing.pages - 1];
+  if (last == kNoTile || page_pool_[last].references == 1) return ok_status();
+  const std::optional<std::uint32_t> copy = page_pool_.take();
+  if (!copy) return no_fit(fmt::format("a shared KV page must be copied, none of {} is free", page_pool_.size()));
+  std::memcpy(page(*copy), page(last), sizes_.page_bytes);
+  page_pool_.release(last);
+  last = *copy;
+  return ok_status();
+}
+
+/// Drops the page that a sequence can spare best; the first and the last ones up to `wanted` stay.
+bool KvPool::evict_one(SequenceId sequence, std::uint32_t wanted) {
+  Sequence& s = sequences_[sequence];
+  const std::uint32_t movable = std::min(s.pages, wanted - std::min(wanted, kRecentPages));
+  std::uint32_t victim = kNoTile;
+  if (eviction_ == KvEviction::age) {
+    for (std::uint32_t i = 1; i < movable && victim == kNoTile; ++i) {
+      if (table(sequence)[i] != kNoTile) victim = i;
+    }
+  } else {
+    std::vector<float> summed(s.pages);
+    for (std::uint32_t layer = 0; layer < sizes_.global_layers; ++layer) {
+      masses_.shares(sequence, layer, s.pages, shares_);
+      std::transform(summed.begin(), summed.end(), shares_.begin(), summed.begin(), std::plus());
+    }
+    float least = std::numeric_limits<float>::infinity();
+    for (std::uint32_t i = 1; i < movable; ++i) {
+      if (table(sequence)[i] == kNoTile || summed[i] >= least) continue;
+      least = summed[i];
+      victim = i;
+    }
+  }
+  if (victim == kNoTile) return false;
+  page_pool_.release(table(sequence)[victim]);
+  table(sequence)[victim] = kNoTile;
+  --s.held;
+  ++evicted_;
+  return true;
 }
 
 KvView KvPool::view(SequenceId sequence, std::uint32_t layer) const {
@@ -92,22 +222,44 @@ KvView KvPool::view(SequenceId sequence, std::uint32_t layer) const {
   KvView view;
   view.layout = place.layout;
   if (place.local) {
-    view.base = local_.data() + sequence * sizes_.ring_bytes + place.offset;
+    view.base = ring(sequence, place);
     view.table = ring_table_.data();
     view.table_size = place.tiles;
     view.stride = place.layout.bytes();
+  } else if (tiered()) {
+    tiered_.fill_view(sequence, place.index, view);
   } else {
     view.base = global_.data() + place.offset;
-    view.table = page_table_.data() + std::uint64_t{sequence} * sizes_.pages_per_sequence;
+    view.table = table(sequence);
     view.table_size = std::max(1U, sequences_[sequence].pages);
     view.stride = sizes_.page_bytes;
+  }
+  if (place.local ? local_tails_ : global_tails_) {
+    view.tail = tail(sequence, place);
+    view.tail_layout = &tail_layout_;
+  }
+  if (!place.local && !masses_.empty()) {
+    view.mass = masses_.of(sequence, place.index);
+    view.mass_stride = masses_.stride();
   }
   return view;
 }
 
+KvUse KvPool::use() const {
+  KvUse use;
+  use.evicted_pages = evicted_;
+  for (const Sequence& sequence : sequences_) {
+    if (!sequence.used) continue;
+    use.tokens += sequence.tokens;
+    const std::uint64_t tiles = eviction_ == KvEviction::none ? sequence.pages : sequence.held;
+    if (sizes_.global_layers > 0) use.page_slots += (tiles + (global_tails_ ? 1 : 0)) * kTileTokens;
+  }
+  if (tiered()) use.tiered_tiles = tiered_.tiles();
+  return use;
+}
+
 void KvPool::prefault() {
-  local_.prefault();
-  global_.prefault();
+  for (Arena* arena : {&local_, &global_, &local_tail_, &global_tail_, &tiered_.arena()}) arena->prefault();
 }
 
 }  // namespace carat

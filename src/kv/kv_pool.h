@@ -2,11 +2,16 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "arch/model_config.h"
 #include "base/status.h"
+#include "kernels/kernel_table.h"
+#include "kv/masses.h"
+#include "kv/page_pool.h"
+#include "kv/tiered_pool.h"
 #include "memory/arena.h"
 #include "planner/plan.h"
 #include "tensor/kv_view.h"
@@ -15,27 +20,55 @@ namespace carat {
 
 using SequenceId = std::uint32_t;
 
+/// How much of the pages in use holds tokens, and what was done to make room.
+struct KvUse {
+  std::uint64_t tokens = 0;       ///< of all sequences, shared ones counted once a sequence
+  std::uint64_t page_slots = 0;   ///< token slots of the pages in use, tails included
+  std::uint64_t evicted_pages = 0;  ///< since the pool was made
+  std::array<std::uint32_t, kKvFormCount> tiered_tiles{};  ///< auto: tiles by form
+  double utilisation() const {
+    return page_slots == 0 ? 1 : static_cast<double>(tokens) / static_cast<double>(page_slots);
+  }
+};
+
 /// Fixed pools with O(1) allocation; nothing is allocated on the way of a token. A global page holds 64 tokens of all
-/// global layers; a sequence's ring holds ring_tiles() tiles of all local layers. Not thread-safe: one engine owns it.
+/// global layers; a sequence's ring holds ring_tiles() tiles of all local layers. Forms that need full tiles have a q8
+/// tile a layer besides, the tail, for the tokens behind the last full one; pages are then full ones only.
+/// Not thread-safe: one engine owns it.
 class KvPool {
  public:
-  static Result<KvPool> create(Budget& budget, const ModelConfig& config, const PlanAsk& ask);
+  /// `kernels` must outlive the pool.
+  static Result<KvPool> create(Budget& budget, const ModelConfig& config, const PlanAsk& ask,
+                               const KernelTable& kernels);
 
   /// A free sequence slot, empty. Fails with no_fit when all `parallel` slots are taken.
   Result<SequenceId> open();
+  /// A new sequence with the first `tokens` tokens of another: pages are shared until one of the two writes to them,
+  /// rings and tails are copied. Fails with no_fit when no slot is free, and with invalid where the rings no longer
+  /// hold what these tokens see, or with `auto` and eviction, whose pages belong to one sequence.
+  Result<SequenceId> fork(SequenceId sequence, std::uint32_t tokens);
   /// Gives the sequence's pages back.
   void close(SequenceId sequence);
 
-  /// Makes room for tokens [0, tokens) of a sequence. Fails with no_fit beyond the context the pool was planned for,
-  /// or when no page is free; the sequence keeps what it has.
+  /// Makes room for tokens [0, tokens) of a sequence, of which no other sequence shares those not stored yet. Fails
+  /// with no_fit beyond the context the pool was planned for, or when no page is free; the sequence keeps what it has.
   Status reserve(SequenceId sequence, std::uint32_t tokens);
+  /// Forgets the tokens from `tokens` on. Fails with invalid when the rings no longer hold what the next token sees;
+  /// the sequence is then as before.
+  Status trim(SequenceId sequence, std::uint32_t tokens);
+  /// Forgets whole tiles [begin, begin + count); later ones move down. Keys keep the rotation of their old positions:
+  /// shift_context() of the model layer turns them. Fails as trim() does.
+  Status remove_tiles(SequenceId sequence, std::uint32_t begin, std::uint32_t count);
 
-  /// The tiles of one sequence in one layer; valid until the sequence grows or closes.
+  /// The tiles of one sequence in one layer; valid until the sequence grows, shrinks or closes.
   KvView view(SequenceId sequence, std::uint32_t layer) const;
 
   std::uint32_t context() const { return context_; }
-  std::uint32_t free_pages() const { return free_count_; }
-  std::uint32_t pages() const { return pages_; }
+  /// Tokens that reserve() made room for.
+  std::uint32_t tokens(SequenceId sequence) const { return sequences_[sequence].tokens; }
+  std::uint32_t free_pages() const { return page_pool_.free(); }
+  std::uint32_t pages() const { return page_pool_.size(); }
+  KvUse use() const;
   /// Touches all of it, so that the plan is what is resident.
   void prefault();
 
@@ -43,26 +76,59 @@ class KvPool {
   struct LayerPlace {
     KvTileLayout layout;
     bool local = false;
-    std::uint64_t offset = 0;  ///< of the layer's tile in a page, or of its ring in a sequence's rings
-    std::uint32_t tiles = 0;   ///< of the ring
+    std::uint32_t index = 0;         ///< among the layers of its kind
+    std::uint32_t window = 0;
+    std::uint64_t offset = 0;        ///< of the layer's tile in a page, or of its ring in a sequence's rings
+    std::uint32_t tiles = 0;         ///< of the ring
   };
   struct Sequence {
     bool used = false;
-    std::uint32_t pages = 0;
+    std::uint32_t tokens = 0;
+    std::uint32_t most_tokens = 0;  ///< ever: what rings were written up to
+    std::uint32_t pages = 0;        ///< entries of its table in use, evicted ones included
+    std::uint32_t held = 0;         ///< entries that hold a page
   };
+
+  bool tiered() const { return sizes_.tiered_bytes > 0; }
+  std::uint32_t* table(SequenceId sequence) const {
+    return page_table_.data() + std::uint64_t{sequence} * sizes_.pages_per_sequence;
+  }
+  std::byte* page(std::uint32_t index) const { return global_.data() + index * sizes_.page_bytes; }
+  std::byte* ring(SequenceId sequence, const LayerPlace& place) const {
+    return local_.data() + sequence * sizes_.ring_bytes + place.offset;
+  }
+  std::byte* tail(SequenceId sequence, const LayerPlace& place) const;
+  std::uint32_t pages_for(std::uint32_t tokens) const;
+  Status grow_pages(SequenceId sequence, std::uint32_t wanted);
+  Status own_partial_page(SequenceId sequence);
+  bool evict_one(SequenceId sequence, std::uint32_t wanted);
+  void drop_pages(SequenceId sequence, std::uint32_t begin, std::uint32_t end);
+  Status check_rings(const Sequence& sequence, std::uint32_t tokens, std::uint32_t moved_from) const;
+  void restore_tails(SequenceId sequence, std::uint32_t tokens);
+  void remove_ring_tiles(SequenceId sequence, std::uint32_t begin, std::uint32_t count);
 
   std::uint32_t context_ = 0;
   KvSizes sizes_;
+  KvEviction eviction_ = KvEviction::none;
+  bool local_tails_ = false;
+  bool global_tails_ = false;
+  const KernelTable* kernels_ = nullptr;
+  KvTileLayout tail_layout_;
   std::vector<LayerPlace> layers_;
-  std::uint32_t pages_ = 0;
   Arena global_;
   Arena local_;
-  Buffer<std::uint32_t> tables_;         ///< the three below
+  Arena global_tail_;
+  Arena local_tail_;
+  Arena records_;                        ///< page table, and what the page pool works in
+  Buffer<std::uint32_t> ring_table_;     ///< 0, 1, 2, …: a ring's tiles lie in order
   std::span<std::uint32_t> page_table_;  ///< [parallel][pages_per_sequence]
-  std::span<std::uint32_t> ring_table_;  ///< 0, 1, 2, …: a ring's tiles lie in order
-  std::span<std::uint32_t> free_pages_;  ///< the first free_count_ are free, the last of them is next
-  std::uint32_t free_count_ = 0;
+  PagePool page_pool_;
+  TieredPool tiered_;
+  KvMasses masses_;
+  Buffer<float> scratch_;                ///< two tiles of one head, to convert through
+  std::vector<float> shares_;
   std::vector<Sequence> sequences_;
+  std::uint64_t evicted_ = 0;
 };
 
 }  // namespace carat

@@ -26,10 +26,9 @@ Result<Decoder> Decoder::create(const ModelConfig& config, const ModelWeights& w
   decoder.max_rows_ = batch_rows(ask);
   decoder.chunk_ = std::min(ask.chunk, ask.context);
   decoder.logits_rows_ = ask.logits_rows;
-  const auto threads = static_cast<std::uint32_t>(pool.threads());
-  decoder.workspace_ = make_workspace(config, {.rows = decoder.max_rows_, .logits_rows = ask.logits_rows,
-                                               .sequences = ask.parallel, .context = ask.context,
-                                               .threads = threads});
+  WorkspaceAsk sizes = workspace_ask(ask);
+  sizes.threads = static_cast<std::uint32_t>(pool.threads());
+  decoder.workspace_ = make_workspace(config, sizes);
   const Workspace& w = decoder.workspace_;
   CARAT_ASSIGN(decoder.arena_, Arena::allocate(budget, MemoryCategory::activations, w.bytes, "activations"));
   CARAT_ASSIGN(decoder.logits_, Buffer<float>::allocate(budget, MemoryCategory::logits,
@@ -62,6 +61,7 @@ Result<Decoder> Decoder::create(const ModelConfig& config, const ModelWeights& w
   context.split_items = w.split_items;
   context.split_lanes = w.split_lanes;
   context.context_segments = w.context_segments;
+  context.kv_stage = base + w.kv_stage;
   return decoder;
 }
 

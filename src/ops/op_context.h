@@ -27,7 +27,11 @@ struct OpContext {
   std::uint32_t split_items = 0;
   std::uint32_t split_lanes = 0;
   std::uint32_t context_segments = 0;
+  std::byte* kv_stage = nullptr;         ///< q8 tiles that a batch fills, see Workspace
 
+  std::byte* staged_kv_tile(std::uint64_t index, const KvTileLayout& layout) const {
+    return kv_stage + index * layout.bytes();
+  }
   std::byte* scratch(int worker) const {
     return thread_scratch + static_cast<std::uint64_t>(worker) * thread_scratch_bytes;
   }

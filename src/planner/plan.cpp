@@ -4,8 +4,7 @@
 
 #include <algorithm>
 
-#include "base/checked.h"
-#include "tensor/kv_view.h"
+#include "planner/saturating.h"
 
 namespace carat {
 namespace {
@@ -16,29 +15,13 @@ std::uint64_t& at(Categories& categories, MemoryCategory category) {
   return categories[static_cast<std::size_t>(category)];
 }
 
-std::uint64_t saturating_add(std::uint64_t a, std::uint64_t b) {
-  return checked_add(a, b).value_or(Budget::kUnlimited);
-}
-
-std::uint64_t saturating_mul(std::uint64_t a, std::uint64_t b) {
-  return checked_mul(a, b).value_or(Budget::kUnlimited);
-}
-
-/// What an Arena of `bytes` reserves: whole pages of the system. Without it a plan that just fits would not load.
-std::uint64_t arena_bytes(std::uint64_t bytes) {
-  constexpr std::uint64_t kSystemPage = 4096;
-  return bytes > Budget::kUnlimited - kSystemPage ? Budget::kUnlimited : round_up(bytes, kSystemPage);
-}
-
 Categories categories_of(const ModelConfig& config, const PlanFacts& facts, const PlanAsk& ask) {
   Categories c{};
   at(c, MemoryCategory::weights) = arena_bytes(facts.weights);
   const KvSizes kv = make_kv_sizes(config, ask);
   at(c, MemoryCategory::kv_local) = kv.local_bytes();
   at(c, MemoryCategory::kv_global) = kv.global_bytes();
-  const Workspace workspace =
-      make_workspace(config, {.rows = batch_rows(ask), .logits_rows = ask.logits_rows, .sequences = ask.parallel,
-                              .context = ask.context, .threads = ask.threads});
+  const Workspace workspace = make_workspace(config, workspace_ask(ask));
   at(c, MemoryCategory::activations) = arena_bytes(workspace.bytes);
   at(c, MemoryCategory::logits) =
       saturating_add(arena_bytes(std::uint64_t{ask.logits_rows} * config.vocab * sizeof(float)), facts.sampler);
@@ -92,7 +75,7 @@ PlanSuggestion least_of(const ModelConfig& config, const Plan& plan) {
   ask.context = std::min(ask.context, kTileTokens);
   ask.parallel = 1;
   ask.chunk = std::min(ask.chunk, 16U);
-  if (ask.kv_local == DType::f32 || ask.kv_global == DType::f32) ask.kv_local = ask.kv_global = DType::bf16;
+  if (ask.kv_local == KvType::f32 || ask.kv_global == KvType::f32) ask.kv_local = ask.kv_global = KvType::bf16;
   return {option_text(plan.ask, ask), ask, total_of(categories_of(config, plan.facts, ask))};
 }
 
@@ -123,8 +106,8 @@ void add_suggestions(const ModelConfig& config, Plan& plan) {
   ask.parallel = largest_parallel(config, facts, ask);
   if (ask.parallel > 0) offer(fmt::format("--parallel {}", ask.parallel), ask);
   ask = plan.ask;
-  if (ask.kv_local == DType::f32 || ask.kv_global == DType::f32) {
-    ask.kv_local = ask.kv_global = DType::bf16;
+  if (ask.kv_local == KvType::f32 || ask.kv_global == KvType::f32) {
+    ask.kv_local = ask.kv_global = KvType::bf16;
     offer("--kv-local bf16 --kv-global bf16", ask);
   }
   for (const std::uint32_t chunk : {256U, 128U, 64U, 16U}) {
@@ -148,50 +131,18 @@ void add_suggestions(const ModelConfig& config, Plan& plan) {
 
 }  // namespace
 
-std::uint32_t ring_tiles(std::uint32_t window, const PlanAsk& ask) {
-  const std::uint64_t slots = std::min<std::uint64_t>(ask.context, std::uint64_t{window} + ask.chunk);
-  return static_cast<std::uint32_t>(ceil_div<std::uint64_t>(slots, kTileTokens));
-}
-
-std::uint32_t page_tiles(const PlanAsk& ask) {
-  return static_cast<std::uint32_t>(ceil_div<std::uint64_t>(ask.context, kTileTokens));
+WorkspaceAsk workspace_ask(const PlanAsk& ask) {
+  const bool tiered = ask.kv_global == KvType::automatic;
+  return {.rows = batch_rows(ask),
+          .logits_rows = ask.logits_rows,
+          .sequences = ask.parallel,
+          .context = ask.context,
+          .threads = ask.threads,
+          .stage_kv = tiered || needs_full_tiles(ask.kv_global) || needs_full_tiles(ask.kv_local),
+          .track_mass = tiered || ask.eviction == KvEviction::mass};
 }
 
 std::uint32_t batch_rows(const PlanAsk& ask) { return std::max(std::min(ask.chunk, ask.context), ask.parallel); }
-
-std::uint64_t KvSizes::local_bytes() const { return arena_bytes(saturating_mul(parallel, ring_bytes)); }
-
-std::uint64_t KvSizes::page_arena_bytes() const { return arena_bytes(saturating_mul(pages(), page_bytes)); }
-
-std::uint64_t KvSizes::global_bytes() const {
-  return saturating_add(page_arena_bytes(), arena_bytes(table_entries() * sizeof(std::uint32_t)));
-}
-
-KvSizes make_kv_sizes(const ModelConfig& config, const PlanAsk& ask) {
-  KvSizes sizes;
-  sizes.parallel = ask.parallel;
-  for (const LayerSpec& layer : config.layers) {
-    const bool local = layer.attention == AttentionKind::local;
-    const KvTileLayout tile{local ? ask.kv_local : ask.kv_global, config.kv_heads, config.head_dim};
-    if (local) {
-      const std::uint32_t tiles = ring_tiles(layer.window, ask);
-      sizes.ring_bytes = saturating_add(sizes.ring_bytes, saturating_mul(tiles, tile.bytes()));
-      sizes.most_ring_tiles = std::max(sizes.most_ring_tiles, tiles);
-    } else {
-      sizes.page_bytes += tile.bytes();
-      sizes.pages_per_sequence = page_tiles(ask);
-    }
-  }
-  return sizes;
-}
-
-std::uint64_t kv_tile_bytes(const ModelConfig& config, AttentionKind kind, DType type) {
-  std::uint64_t bytes = 0;
-  for (const LayerSpec& layer : config.layers) {
-    if (layer.attention == kind) bytes += KvTileLayout{type, config.kv_heads, config.head_dim}.bytes();
-  }
-  return bytes;
-}
 
 std::uint32_t largest_context(const ModelConfig& config, const PlanFacts& facts, PlanAsk ask, std::uint32_t limit) {
   return largest(limit, [&](std::uint32_t context) {

@@ -3,23 +3,38 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "arch/model_config.h"
 #include "memory/budget.h"
 #include "planner/workspace.h"
-#include "tensor/dtype.h"
+#include "tensor/kv_view.h"
 
 namespace carat {
+
+/// Which pages of global layers a sequence drops when it holds `kept_tokens`: none (it may not grow further than the
+/// context), those that got the least attention, or the oldest. The first page and the latest ones always stay.
+enum class KvEviction : std::uint8_t { none, mass, age };
+/// "off", "mass", "age".
+std::string_view name(KvEviction eviction);
+std::optional<KvEviction> kv_eviction_from_name(std::string_view name);
+
+/// Pages at the end of a sequence that are neither evicted nor kept in fewer than 8 bits by `auto`.
+inline constexpr std::uint32_t kRecentPages = 2;
 
 /// What the user asks of a run.
 struct PlanAsk {
   std::uint32_t context = 8192;  ///< tokens a sequence
   std::uint32_t parallel = 1;    ///< sequences at once
   std::uint32_t chunk = 512;     ///< prompt rows of one forward pass
-  DType kv_local = DType::bf16;
-  DType kv_global = DType::bf16;
+  KvType kv_local = KvType::bf16;
+  KvType kv_global = KvType::bf16;
+  std::uint64_t kv_global_bytes = 0;  ///< auto: of the tiles of global layers; 0: what the budget leaves, up to all q8
+  KvEviction eviction = KvEviction::none;
+  std::uint32_t kept_tokens = 0;  ///< with eviction: tokens of global KV a sequence keeps
   std::uint32_t logits_rows = 1;
   std::uint32_t threads = 1;
 };
@@ -64,10 +79,9 @@ struct Plan {
   }
 };
 
-/// Tiles of a local layer's ring: window + chunk tokens, or the whole context when that is less.
+/// Tiles of a local layer's ring: window + chunk tokens, or the whole context when that is less. A form that needs
+/// full tiles is overwritten a tile at a time, so its ring has one more.
 std::uint32_t ring_tiles(std::uint32_t window, const PlanAsk& ask);
-/// Tiles (pages) of a global layer for one sequence.
-std::uint32_t page_tiles(const PlanAsk& ask);
 
 /// Most rows of one forward pass: a chunk of prompt rows, or one row of every sequence.
 std::uint32_t batch_rows(const PlanAsk& ask);
@@ -75,21 +89,42 @@ std::uint32_t batch_rows(const PlanAsk& ask);
 /// Sizes of the KV pools, shared by the plan and by KvPool so that the two cannot differ. Products saturate.
 struct KvSizes {
   std::uint32_t parallel = 0;
+  std::uint32_t global_layers = 0;
   std::uint64_t ring_bytes = 0;          ///< of all local layers of one sequence
   std::uint32_t most_ring_tiles = 0;     ///< of the local layer with the longest ring; 0 without local layers
-  std::uint64_t page_bytes = 0;          ///< of one tile of all global layers
-  std::uint32_t pages_per_sequence = 0;  ///< 0 without global layers
-  std::uint64_t pages() const { return std::uint64_t{parallel} * pages_per_sequence; }
-  /// u32 entries: page table [parallel][pages_per_sequence], free list [pages], ring table [most_ring_tiles].
-  std::uint64_t table_entries() const { return 2 * pages() + most_ring_tiles; }
-  std::uint64_t local_bytes() const;       ///< of kv.local; this and the next two are whole pages of the system
-  std::uint64_t page_arena_bytes() const;  ///< of all pages
-  std::uint64_t global_bytes() const;      ///< of kv.global: pages and tables
+  std::uint64_t page_bytes = 0;          ///< of one tile of all global layers; auto: of q8 ones
+  std::uint32_t pages_per_sequence = 0;  ///< full ones where the form needs full tiles; 0 without global layers
+  std::uint32_t held_pages = 0;          ///< with eviction: what a sequence holds at once; else pages_per_sequence
+  std::uint64_t local_tail_bytes = 0;    ///< q8 tiles of the tokens in no full tile, of one sequence
+  std::uint64_t global_tail_bytes = 0;
+  std::uint64_t tiered_bytes = 0;        ///< auto: the arena of all global tiles; else 0
+  std::uint64_t mass_bytes = 0;          ///< see KvMasses: attention masses of all sequences
+  std::uint64_t table_bytes = 0;         ///< tables, lists and records of pages
+  std::uint64_t ring_table_bytes = 0;
+  std::uint64_t scratch_bytes = 0;       ///< two tiles of one head as floats, to convert through
+
+  std::uint64_t pages() const { return std::uint64_t{parallel} * held_pages; }
+  std::uint64_t local_bytes() const;       ///< of kv.local; these are whole pages of the system
+  std::uint64_t global_bytes() const;      ///< of kv.global
+  std::uint64_t page_arena_bytes() const;  ///< of all pages or tiered tiles
 };
 KvSizes make_kv_sizes(const ModelConfig& config, const PlanAsk& ask);
 
-/// Bytes of all tiles of one index over the layers of one kind.
-std::uint64_t kv_tile_bytes(const ModelConfig& config, AttentionKind kind, DType type);
+/// Bytes of all tiles of one index over the layers of one kind; auto: at 8 bits.
+std::uint64_t kv_tile_bytes(const ModelConfig& config, AttentionKind kind, KvType type);
+
+/// auto: the arena is cut into slabs, each of tiles of one form.
+struct TieredSizes {
+  std::uint64_t slab_bytes = 0;
+  std::array<std::uint64_t, kKvFormCount> tile_bytes{};  ///< by KvType; of q8, q4, q2
+  std::uint32_t tiles_per_slab(KvType form) const {
+    return static_cast<std::uint32_t>(slab_bytes / tile_bytes[static_cast<std::size_t>(form)]);
+  }
+};
+TieredSizes make_tiered_sizes(const ModelConfig& config);
+
+/// What the decoder is sized for under `ask`.
+WorkspaceAsk workspace_ask(const PlanAsk& ask);
 
 Plan make_plan(const ModelConfig& config, const PlanFacts& facts, const PlanAsk& ask);
 

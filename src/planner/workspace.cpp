@@ -51,11 +51,21 @@ Workspace make_workspace(const ModelConfig& config, const WorkspaceAsk& ask) {
   w.partials = place(std::uint64_t{w.split_items} * w.context_segments *
                      attention_state_floats(w.split_lanes, config.head_dim) * sizeof(float));
 
+  if (ask.stage_kv) {
+    const KvTileLayout tile = KvTileLayout::of(KvType::q8, config.kv_heads, config.head_dim);
+    w.kv_stage = place((rows / kTileTokens + ask.sequences) * tile.bytes());
+  }
+
   const std::uint64_t attention_lanes = std::uint64_t{kAttentionRows} * config.group();
+  std::uint64_t attention_floats = 2 * attention_state_floats(attention_lanes, config.head_dim);
+  attention_floats += attention_lanes * config.head_dim;  // rotated queries
+  if (ask.track_mass) attention_floats += std::uint64_t{ceil_div(ask.context, kTileTokens)} * config.group() * 2;
   const std::uint64_t attention = round_up(attention_scratch_bytes(kAttentionRows, config.group(), config.head_dim),
                                            std::uint64_t{64}) +
-                                  2 * attention_state_floats(attention_lanes, config.head_dim) * sizeof(float);
-  w.thread_scratch_bytes = round_up(std::max(linear_scratch_bytes(w.max_columns), attention), std::uint64_t{64});
+                                  attention_floats * sizeof(float);
+  const std::uint64_t requantize = 2 * std::uint64_t{kTileTokens} * config.head_dim * sizeof(float);
+  w.thread_scratch_bytes =
+      round_up(std::max({linear_scratch_bytes(w.max_columns), attention, requantize}), std::uint64_t{64});
   w.thread_scratch = place(w.thread_scratch_bytes * ask.threads);
   w.bytes = at;
   return w;

@@ -18,6 +18,8 @@ struct WorkspaceAsk {
   std::uint32_t sequences = 1;
   std::uint32_t context = 8192;
   std::uint32_t threads = 1;
+  bool stage_kv = false;    ///< some layers keep a KV form that needs full tiles
+  bool track_mass = false;  ///< attention masses of tiles are asked for
 };
 
 /// Byte offsets of the decoder's buffers in one arena, each 64-byte aligned. Shapes in elements; f32 unless said.
@@ -36,6 +38,7 @@ struct Workspace {
   std::uint64_t rope = 0;          ///< [rope kinds][rows][2][head_dim / 2]: cosines, then sines
   std::uint64_t final_hidden = 0;  ///< [rows][width] after the last norm
   std::uint64_t partials = 0;      ///< attention states of segments in flight
+  std::uint64_t kv_stage = 0;      ///< q8 tiles of one layer that a batch can fill: rows / 64, and one a sequence
   std::uint64_t thread_scratch = 0;
   std::uint64_t thread_scratch_bytes = 0;  ///< of one thread
   std::uint64_t bytes = 0;                 ///< of all
@@ -51,6 +54,9 @@ Workspace make_workspace(const ModelConfig& config, const WorkspaceAsk& ask);
 
 /// Index of each layer's rotary table among the distinct RopeSpecs of the config, in order of appearance.
 std::vector<std::uint32_t> rope_kind_of_layers(const ModelConfig& config);
+
+/// Generated rows between two of which the attention masses are taken.
+inline constexpr std::uint32_t kMassInterval = 4;
 
 /// Floats of one attention state: maximum, sum and head_dim outputs a row and head.
 constexpr std::uint64_t attention_state_floats(std::uint64_t lanes, std::uint64_t head_dim) {

@@ -21,7 +21,7 @@ constexpr double kUnit = 0x1p-24;
 const KernelTable& ref() { return *usable_kernel_tables().back(); }
 
 struct Shape {
-  DType type = DType::f32;
+  KvType type = KvType::f32;
   std::uint32_t head_dim = 64;
   std::uint32_t group = 1;
   std::uint32_t kv_heads = 2;
@@ -65,7 +65,7 @@ struct State {
 class Sequence {
  public:
   Sequence(const Shape& shape, std::uint32_t tokens, unsigned seed, std::uint32_t ring_tiles = 0)
-      : shape_(shape), layout_{shape.type, shape.kv_heads, shape.head_dim}, tokens_(tokens), generator_(seed) {
+      : shape_(shape), layout_(KvTileLayout::of(shape.type, shape.kv_heads, shape.head_dim)), tokens_(tokens), generator_(seed) {
     const std::uint32_t tiles = ring_tiles != 0 ? ring_tiles : (tokens + kTileTokens - 1) / kTileTokens + 1;
     stride_ = layout_.bytes() + 64;
     bytes_.resize((tiles + 1) * stride_, std::byte{0xff});  // 0xffff and 0xffffffff are NaNs
@@ -88,7 +88,13 @@ class Sequence {
     store(position, std::vector<float>(width(), key), std::vector<float>(width(), value));
   }
   KvView view() {
-    return {layout_, bytes_.data(), table_.data(), static_cast<std::uint32_t>(table_.size()), stride_};
+    KvView view;
+    view.layout = layout_;
+    view.base = bytes_.data();
+    view.table = table_.data();
+    view.table_size = static_cast<std::uint32_t>(table_.size());
+    view.stride = stride_;
+    return view;
   }
 
   struct Call {
@@ -150,7 +156,7 @@ class Sequence {
 const std::vector<Shape>& shapes() {
   static const std::vector<Shape> all = [] {
     std::vector<Shape> made;
-    for (const DType type : {DType::f32, DType::bf16}) {
+    for (const KvType type : {KvType::f32, KvType::bf16}) {
       for (const std::uint32_t head_dim : {2U, 6U, 24U, 32U, 48U, 64U, 80U, 128U, 256U}) {
         made.push_back({type, head_dim, 4, 1});
       }
@@ -195,7 +201,7 @@ TEST_P(Attention, EqualsRef) {
 }
 
 TEST_P(Attention, EqualsDoubleSoftmax) {
-  const Shape shape{DType::f32, 64, 2, 1};
+  const Shape shape{KvType::f32, 64, 2, 1};
   std::mt19937 generator(3);
   std::normal_distribution<float> distribution;
   constexpr std::uint32_t kTokens = 150;
@@ -229,7 +235,7 @@ TEST_P(Attention, EqualsDoubleSoftmax) {
 
 TEST_P(Attention, WindowMasks) {
   // W = 2, T = 4: rows see 1000 1100 0110 0011. Values 1, 10, 100, 1000 and equal scores show which.
-  for (const DType type : {DType::f32, DType::bf16}) {
+  for (const KvType type : {KvType::f32, KvType::bf16}) {
     const Shape shape{type, 16, 1, 1};
     Sequence sequence(shape, 4, 1);
     for (std::uint32_t t = 0; t < 4; ++t) sequence.fill(t, 0, std::pow(2.0F, static_cast<float>(4 * t)));
@@ -246,7 +252,7 @@ TEST_P(Attention, WindowMasks) {
 }
 
 TEST_P(Attention, RowsOutsideTheRangeLeaveNothing) {
-  const Shape shape{DType::bf16, 32, 2, 1};
+  const Shape shape{KvType::bf16, 32, 2, 1};
   Sequence sequence(shape, 200, 1);
   const std::vector<float> queries = sequence.normal(16 * 2 * 32);
   // Tile 0 lies outside the window of all rows; tile 2 lies in the future of rows before 128.
@@ -289,7 +295,7 @@ TEST_P(Attention, BitsDoNotDependOnRowsBeside) {
 
 TEST_P(Attention, AKeyThatIsNotVisibleChangesNoBit) {
   // Row q with a window of W: changing token q - W (or a future one) to NaN leaves it identical; q - W + 1 changes it.
-  for (const DType type : {DType::f32, DType::bf16}) {
+  for (const KvType type : {KvType::f32, KvType::bf16}) {
     const Shape shape{type, 64, 3, 1};
     constexpr std::int32_t kPosition = 90;
     Sequence sequence(shape, kPosition + 16, 5);
@@ -313,7 +319,7 @@ TEST_P(Attention, AKeyThatIsNotVisibleChangesNoBit) {
 }
 
 TEST_P(Attention, RingsAndPagesGiveTheSameBits) {
-  const Shape shape{DType::bf16, 128, 2, 2};
+  const Shape shape{KvType::bf16, 128, 2, 2};
   constexpr std::uint32_t kTokens = 700;
   Sequence pages(shape, kTokens, 21);
   Sequence ring(shape, kTokens, 21, 4);  // 256 slots hold a window of 150 and 16 rows
@@ -324,7 +330,7 @@ TEST_P(Attention, RingsAndPagesGiveTheSameBits) {
 
 TEST_P(Attention, MergedPartsEqualTheWhole) {
   for (const std::uint32_t head_dim : {24U, 256U}) {
-    const Shape shape{DType::f32, head_dim, 4, 1};
+    const Shape shape{KvType::f32, head_dim, 4, 1};
     Sequence sequence(shape, 300, 9);
     const std::vector<float> queries = sequence.normal(std::size_t{4} * 4 * head_dim);
     const State whole = sequence.run(table(), {120, 4}, queries);
@@ -376,7 +382,7 @@ TEST_P(Attention, ExponentialIsWithinOneAndAHalfUlp) {
 }
 
 TEST_P(Attention, LargeScoresDoNotOverflow) {
-  const Shape shape{DType::f32, 64, 1, 1};
+  const Shape shape{KvType::f32, 64, 1, 1};
   Sequence sequence(shape, 130, 2);
   for (std::uint32_t t = 0; t < 130; ++t) sequence.fill(t, t == 70 ? 1000.0F : -1000.0F, static_cast<float>(t));
   const State state = sequence.run(table(), {129}, std::vector<float>(64, 100.0F));
@@ -385,7 +391,7 @@ TEST_P(Attention, LargeScoresDoNotOverflow) {
 }
 
 TEST_P(Attention, KvStoreRoundsToNearestEvenInItsPlace) {
-  const KvTileLayout layout{DType::bf16, 1, 4};
+  const KvTileLayout layout = KvTileLayout::of(KvType::bf16, 1, 4);
   std::vector<std::uint16_t> tile(layout.bytes() / 2, 0);
   // 1 + 2^-8 is halfway between 1 and 1 + 2^-7: to even, 1. 1 + 3 * 2^-8: to even, 1 + 2^-6.
   const std::vector<float> keys = {1 + 0x1p-8F, 1 + 3 * 0x1p-8F, -(1 + 0x1p-8F + 0x1p-20F), kInf};

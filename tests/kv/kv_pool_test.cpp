@@ -25,11 +25,11 @@ ModelConfig config_of(std::uint32_t locals, std::uint32_t globals) {
 }
 
 PlanAsk ask_of(std::uint32_t context, std::uint32_t parallel, std::uint32_t chunk = 32) {
-  return {.context = context, .parallel = parallel, .chunk = chunk, .kv_local = DType::f32, .kv_global = DType::bf16};
+  return {.context = context, .parallel = parallel, .chunk = chunk, .kv_local = KvType::f32, .kv_global = KvType::bf16};
 }
 
 KvPool make_pool(Budget& budget, const ModelConfig& config, const PlanAsk& ask) {
-  auto pool = KvPool::create(budget, config, ask);
+  auto pool = KvPool::create(budget, config, ask, *usable_kernel_tables().front());
   EXPECT_TRUE(pool.ok()) << pool.status().message();
   return std::move(pool).value();
 }
@@ -143,7 +143,7 @@ TEST(KvPool, ARingReusesItsTiles) {
   EXPECT_EQ(pool.pages(), 0u);
   ASSERT_TRUE(pool.reserve(id, 4096).ok());
   const KvView view = pool.view(id, 0);
-  EXPECT_EQ(view.layout.type, DType::f32);
+  EXPECT_EQ(view.layout.type, KvType::f32);
   EXPECT_EQ(view.table_size, 3u);
   for (std::uint64_t t = 0; t < 64; ++t) EXPECT_EQ(view.tile(t), view.base + t % 3 * view.layout.bytes());
 }
@@ -174,7 +174,7 @@ TEST(KvPool, TakesFromTheBudgetExactlyWhatThePlanCounts) {
       EXPECT_EQ(budget.report()[MemoryCategory::kv_local].reserved, plan[MemoryCategory::kv_local]);
       EXPECT_EQ(budget.report()[MemoryCategory::kv_global].reserved, plan[MemoryCategory::kv_global]);
       Budget tight(plan[MemoryCategory::kv_local] + plan[MemoryCategory::kv_global] - 1);
-      const auto refused = KvPool::create(tight, config, ask);
+      const auto refused = KvPool::create(tight, config, ask, *usable_kernel_tables().front());
       ASSERT_FALSE(refused.ok());
       EXPECT_EQ(refused.status().code(), StatusCode::no_fit);
       EXPECT_EQ(tight.report().reserved, 0u);
@@ -184,7 +184,7 @@ TEST(KvPool, TakesFromTheBudgetExactlyWhatThePlanCounts) {
 
 TEST(KvPool, MorePagesThanNumbersIsARefusal) {
   Budget budget;
-  const auto pool = KvPool::create(budget, config_of(1, 1), ask_of(0xFFFFFFFFU, 1024));
+  const auto pool = KvPool::create(budget, config_of(1, 1), ask_of(0xFFFFFFFFU, 1024), *usable_kernel_tables().front());
   ASSERT_FALSE(pool.ok());
   EXPECT_EQ(pool.status().code(), StatusCode::no_fit);
 }

@@ -101,7 +101,7 @@ std::unique_ptr<ModelRunner> load(const std::string& name, const std::string& is
   options.ask.logits_rows = 32;
   if (!exact) {
     options.forms = {};
-    options.ask.kv_local = options.ask.kv_global = DType::bf16;
+    options.ask.kv_local = options.ask.kv_global = KvType::bf16;
   }
   return ModelRunner::load(model_path(name), options);
 }

@@ -34,13 +34,18 @@ struct Tokens {
 /// Tiles of one sequence: pages in a shuffled order, or a ring. Unwritten slots are NaN.
 class Store {
  public:
-  Store(const AttentionLayer& layer, std::uint32_t tiles, DType type = DType::f32)
-      : layout_{type, layer.kv_heads, layer.head_dim}, bytes_(tiles * layout_.bytes() / 4, NAN), table_(tiles) {
+  Store(const AttentionLayer& layer, std::uint32_t tiles, KvType type = KvType::f32)
+      : layout_(KvTileLayout::of(type, layer.kv_heads, layer.head_dim)), bytes_(tiles * layout_.bytes() / 4, NAN), table_(tiles) {
     std::iota(table_.rbegin(), table_.rend(), 0U);
   }
   KvView view() {
-    return {layout_, reinterpret_cast<std::byte*>(bytes_.data()), table_.data(),
-            static_cast<std::uint32_t>(table_.size()), layout_.bytes()};
+    KvView view;
+    view.layout = layout_;
+    view.base = reinterpret_cast<std::byte*>(bytes_.data());
+    view.table = table_.data();
+    view.table_size = static_cast<std::uint32_t>(table_.size());
+    view.stride = layout_.bytes();
+    return view;
   }
 
  private:
@@ -229,7 +234,7 @@ TEST_P(Attention, LongContextsAreTheSameBitsSplitOrWholeWithAnyThreads) {
 }
 
 TEST_P(Attention, ARingOfWindowAndChunkEqualsPages) {
-  for (const DType type : {DType::f32, DType::bf16}) {
+  for (const DType type : {KvType::f32, KvType::bf16}) {
     for (const auto& [window, chunk] : {std::pair(100U, 28U), std::pair(64U, 64U), std::pair(1U, 127U),
                                         std::pair(127U, 1U)}) {
       const AttentionLayer layer{2, 1, 32, window, 0.3F, 0};

@@ -70,7 +70,7 @@ TEST(PlanKv, SizesAreTheClosedFormPlusOneChunkOfRings) {
     EXPECT_NEAR(published_mib(config, context), mib, 0.5) << config.name;
     PlanAsk ask{.context = context, .chunk = 512};
     const Plan plan = make_plan(config, facts(), ask);
-    const double slack = static_cast<double>(kv_tile_bytes(config, AttentionKind::local, DType::bf16)) / kTileTokens *
+    const double slack = static_cast<double>(kv_tile_bytes(config, AttentionKind::local, KvType::bf16)) / kTileTokens *
                          ask.chunk / kMiB;
     const double planned =
         static_cast<double>(plan[MemoryCategory::kv_local] + plan[MemoryCategory::kv_global]) / kMiB;
@@ -91,7 +91,7 @@ TEST(PlanKv, RingsNeverExceedTheContext) {
 TEST(PlanKv, SequencesMultiplyAndKindsHaveTheirOwnTypes) {
   const ModelConfig config = preset("gemma3-270m");
   const KvSizes one = make_kv_sizes(config, {.context = 8192, .parallel = 1});
-  const KvSizes five = make_kv_sizes(config, {.context = 8192, .parallel = 5, .kv_local = DType::f32});
+  const KvSizes five = make_kv_sizes(config, {.context = 8192, .parallel = 5, .kv_local = KvType::f32});
   EXPECT_EQ(five.local_bytes(), 2 * 5 * one.local_bytes());
   EXPECT_EQ(five.page_arena_bytes(), 5 * one.page_arena_bytes());
   EXPECT_EQ(five.pages(), 5 * 128u);
@@ -100,7 +100,8 @@ TEST(PlanKv, SequencesMultiplyAndKindsHaveTheirOwnTypes) {
 TEST(PlanKv, HugeAsksSaturateInsteadOfWrapping) {
   const ModelConfig config = preset("gemma3-27b");
   for (const std::uint32_t context : {0xFFFFFFFFU, 0xFFFFFFC1U, 0xFFFFFF80U}) {
-    EXPECT_EQ(page_tiles({.context = context}), static_cast<std::uint32_t>((std::uint64_t{context} + 63) / 64));
+    EXPECT_EQ(make_kv_sizes(config, {.context = context}).pages_per_sequence,
+              static_cast<std::uint32_t>((std::uint64_t{context} + 63) / 64));
     const Plan plan = make_plan(config, facts(std::uint64_t{1} << 60), {.context = context, .parallel = 0xFFFFFFFFU});
     EXPECT_FALSE(plan.fits);
     EXPECT_GT(plan.total, std::uint64_t{1} << 60);
@@ -132,7 +133,7 @@ TEST(PlanFits, EverySuggestionFitsWhenTriedAndTheLimitsAreMaximal) {
     ask.parallel = 1 + random() % 16;
     ask.chunk = 1 + random() % 1024;
     ask.threads = 1 + random() % 8;
-    if (random() % 3 == 0) ask.kv_local = ask.kv_global = DType::f32;
+    if (random() % 3 == 0) ask.kv_local = ask.kv_global = KvType::f32;
     const std::uint64_t whole = make_plan(config, facts(), ask).total;
     const std::uint64_t budget = 150'000'000 + random() % (whole - 150'000'000 + 1000);
     const Plan plan = make_plan(config, facts(budget), ask);

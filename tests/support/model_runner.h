@@ -17,7 +17,7 @@ namespace carat::test {
 struct RunnerOptions {
   std::string isa = "ref";
   int threads = 1;
-  PlanAsk ask{.context = 512, .parallel = 1, .chunk = 64, .kv_local = DType::f32, .kv_global = DType::f32,
+  PlanAsk ask{.context = 512, .parallel = 1, .chunk = 64, .kv_local = KvType::f32, .kv_global = KvType::f32,
               .logits_rows = 8};
   ActivationForms forms{ActivationForm::f32, ActivationForm::f32};
 };
@@ -149,7 +149,7 @@ class ModelRunner {
     config_ = file.config;
     CARAT_ASSIGN(const WeightsLayout layout, make_weights_layout(config_, file.tensors, *kernels_));
     CARAT_ASSIGN(weights_, load_weights(config_, layout, file.files, budget_, *pool_, nullptr));
-    CARAT_ASSIGN(kv_, KvPool::create(budget_, config_, options_.ask));
+    CARAT_ASSIGN(kv_, KvPool::create(budget_, config_, options_.ask, *kernels_));
     CARAT_ASSIGN(Decoder decoder, Decoder::create(config_, weights_, *kernels_, options_.forms, options_.ask, budget_,
                                                   *pool_));
     decoder_ = std::make_unique<Decoder>(std::move(decoder));

@@ -4,6 +4,7 @@
 
 #include <immintrin.h>
 
+#include <cstddef>
 #include <cstdint>
 
 namespace carat {
@@ -40,6 +41,97 @@ struct Vector {
       return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
     };
     return {widen(p), widen(p + 8)};
+  }
+
+  static F load_half(const std::uint16_t* p) {
+    return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
+            _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};
+  }
+  static float half(std::uint16_t bits) { return _cvtsh_ss(bits); }
+
+  // Integer codes of sixteen lanes, as floats.
+  /// (p[lane] >> shift) & mask
+  static F load_bits(const std::uint32_t* p, int shift, std::uint32_t mask) {
+    const auto part = [shift, mask](const std::uint32_t* eight) {
+      const __m256i lanes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(eight));
+      const __m256i shifted = _mm256_srl_epi32(lanes, _mm_cvtsi32_si128(shift));
+      return _mm256_cvtepi32_ps(_mm256_and_si256(shifted, _mm256_set1_epi32(static_cast<int>(mask))));
+    };
+    return {part(p), part(p + 8)};
+  }
+  /// Byte `byte` of p[lane], signed.
+  static F load_signed_byte(const std::uint32_t* p, int byte) {
+    const auto part = [byte](const std::uint32_t* eight) {
+      const __m256i lanes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(eight));
+      return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_sll_epi32(lanes, _mm_cvtsi32_si128(24 - 8 * byte)), 24));
+    };
+    return {part(p), part(p + 8)};
+  }
+  static F load_i8(const std::byte* p) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
+            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
+  }
+  /// Sixteen 4-bit codes in 8 bytes: lane l in word l % 2 at bit 4 * (l / 2).
+  static F load_4bits(const std::byte* p) {
+    long long words;
+    __builtin_memcpy(&words, p, sizeof words);
+    const __m256i shift = _mm256_setr_epi32(0, 0, 4, 4, 8, 8, 12, 12);
+    const auto part = [shift](__m256i from) {
+      return _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srlv_epi32(from, shift), _mm256_set1_epi32(15)));
+    };
+    const __m256i all = _mm256_set1_epi64x(words);
+    return {part(all), part(_mm256_srli_epi32(all, 16))};
+  }
+  /// Sixteen 2-bit codes in 4 bytes: lane l at bit 2 * l.
+  static F load_2bits(const std::byte* p) {
+    std::int32_t word;
+    __builtin_memcpy(&word, p, sizeof word);
+    const __m256i shift = _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14);
+    const auto part = [shift](__m256i from) {
+      return _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srlv_epi32(from, shift), _mm256_set1_epi32(3)));
+    };
+    const __m256i all = _mm256_set1_epi32(word);
+    return {part(all), part(_mm256_srli_epi32(all, 16))};
+  }
+  /// Sixteen bits in 2 bytes, each 0 or `value`.
+  static F load_1bit(const std::byte* p, float value) {
+    std::uint16_t bits;
+    __builtin_memcpy(&bits, p, sizeof bits);
+    const __m256i select = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    const auto part = [select, value](int byte) {
+      const __m256i set = _mm256_and_si256(_mm256_set1_epi32(byte), select);
+      return _mm256_and_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(set, select)), _mm256_set1_ps(value));
+    };
+    return {part(bits & 0xff), part(bits >> 8)};
+  }
+  /// Lanes rounded to nearest even and stored as int8; each lies in -128 … 127.
+  static void store_i8(std::int8_t* p, F x) {
+    const __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(x.low), _mm256_cvtps_epi32(x.high));
+    const __m256i bytes = _mm256_packs_epi16(words, words);  // words 0-3, 8-11 | 4-7, 12-15 of the lanes
+    const __m256i sorted = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 0, 4, 1, 5));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(sorted));
+  }
+  /// Lane l takes lane l ^ Distance.
+  template <int Distance>
+  static F exchange(F x) {
+    if constexpr (Distance == 8) return {x.high, x.low};
+    if constexpr (Distance == 4) {
+      return {_mm256_permute2f128_ps(x.low, x.low, 1), _mm256_permute2f128_ps(x.high, x.high, 1)};
+    }
+    if constexpr (Distance == 2) return {_mm256_permute_ps(x.low, 0x4E), _mm256_permute_ps(x.high, 0x4E)};
+    return {_mm256_permute_ps(x.low, 0xB1), _mm256_permute_ps(x.high, 0xB1)};
+  }
+  /// Changes the sign of lanes l with l & Distance.
+  template <int Distance>
+  static F negate_upper(F x) {
+    if constexpr (Distance == 8) return {x.low, _mm256_xor_ps(x.high, _mm256_set1_ps(-0.0F))};
+    constexpr float kTwo = Distance & 2 ? -0.0F : 0.0F;
+    constexpr float kFour = Distance & 4 ? -0.0F : 0.0F;
+    const __m256 sign = Distance == 1 ? _mm256_setr_ps(0, -0.0F, 0, -0.0F, 0, -0.0F, 0, -0.0F)
+                                      : _mm256_setr_ps(0, 0, kTwo, kTwo, kFour, kFour, Distance & 6 ? -0.0F : 0.0F,
+                                                       Distance & 6 ? -0.0F : 0.0F);
+    return {_mm256_xor_ps(x.low, sign), _mm256_xor_ps(x.high, sign)};
   }
 
   static F add(F a, F b) { return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)}; }

@@ -4,6 +4,7 @@
 
 #include <immintrin.h>
 
+#include <cstddef>
 #include <cstdint>
 
 namespace carat {
@@ -29,6 +30,66 @@ struct Vector {
   static F load_bf16(const std::uint16_t* p) {
     const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+  }
+
+  static F load_half(const std::uint16_t* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static float half(std::uint16_t bits) { return _cvtsh_ss(bits); }
+
+  // Integer codes of sixteen lanes, as floats.
+  /// (p[lane] >> shift) & mask
+  static F load_bits(const std::uint32_t* p, int shift, std::uint32_t mask) {
+    const __m512i lanes = _mm512_srl_epi32(_mm512_loadu_si512(p), _mm_cvtsi32_si128(shift));
+    return _mm512_cvtepi32_ps(_mm512_and_si512(lanes, _mm512_set1_epi32(static_cast<int>(mask))));
+  }
+  /// Byte `byte` of p[lane], signed.
+  static F load_signed_byte(const std::uint32_t* p, int byte) {
+    const __m512i top = _mm512_sll_epi32(_mm512_loadu_si512(p), _mm_cvtsi32_si128(24 - 8 * byte));
+    return _mm512_cvtepi32_ps(_mm512_srai_epi32(top, 24));
+  }
+  static F load_i8(const std::byte* p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+  }
+  /// Sixteen 4-bit codes in 8 bytes: lane l in word l % 2 at bit 4 * (l / 2).
+  static F load_4bits(const std::byte* p) {
+    std::int64_t words;
+    __builtin_memcpy(&words, p, sizeof words);
+    const __m512i shift = _mm512_setr_epi32(0, 0, 4, 4, 8, 8, 12, 12, 16, 16, 20, 20, 24, 24, 28, 28);
+    const __m512i codes = _mm512_srlv_epi32(_mm512_set1_epi64(words), shift);
+    return _mm512_cvtepi32_ps(_mm512_and_si512(codes, _mm512_set1_epi32(15)));
+  }
+  /// Sixteen 2-bit codes in 4 bytes: lane l at bit 2 * l.
+  static F load_2bits(const std::byte* p) {
+    std::int32_t word;
+    __builtin_memcpy(&word, p, sizeof word);
+    const __m512i shift = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const __m512i codes = _mm512_srlv_epi32(_mm512_set1_epi32(word), shift);
+    return _mm512_cvtepi32_ps(_mm512_and_si512(codes, _mm512_set1_epi32(3)));
+  }
+  /// Sixteen bits in 2 bytes, each 0 or `value`.
+  static F load_1bit(const std::byte* p, float value) {
+    std::uint16_t bits;
+    __builtin_memcpy(&bits, p, sizeof bits);
+    return _mm512_maskz_mov_ps(bits, _mm512_set1_ps(value));
+  }
+  /// Lanes rounded to nearest even and stored as int8; each lies in -128 … 127.
+  static void store_i8(std::int8_t* p, F x) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x)));
+  }
+  /// Lane l takes lane l ^ Distance.
+  template <int Distance>
+  static F exchange(F x) {
+    if constexpr (Distance == 8) return _mm512_shuffle_f32x4(x, x, 0x4E);
+    if constexpr (Distance == 4) return _mm512_shuffle_f32x4(x, x, 0xB1);
+    if constexpr (Distance == 2) return _mm512_permute_ps(x, 0x4E);
+    return _mm512_permute_ps(x, 0xB1);
+  }
+  /// Changes the sign of lanes l with l & Distance.
+  template <int Distance>
+  static F negate_upper(F x) {
+    constexpr unsigned kMask = Distance == 8 ? 0xFF00 : Distance == 4 ? 0xF0F0 : Distance == 2 ? 0xCCCC : 0xAAAA;
+    return _mm512_mask_xor_ps(x, static_cast<Mask>(kMask), x, _mm512_set1_ps(-0.0F));
   }
 
   static F add(F a, F b) { return _mm512_add_ps(a, b); }

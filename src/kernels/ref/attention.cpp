@@ -1,64 +1,17 @@
 // The specification of attention: plain float, one query row and head at a time, tiles of 64 keys in ascending order.
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "kernels/kernel_table.h"
+#include "kernels/ref/kv_codec.h"
 #include "kernels/tables.h"
 
 namespace carat {
 namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-
-float read_element(DType type, const std::byte* data, std::size_t index) {
-  if (type == DType::f32) {
-    float value = 0;
-    std::memcpy(&value, data + index * sizeof value, sizeof value);
-    return value;
-  }
-  std::uint16_t half = 0;
-  std::memcpy(&half, data + index * sizeof half, sizeof half);
-  return std::bit_cast<float>(std::uint32_t{half} << 16);
-}
-
-/// Rounds to the nearest bfloat16, ties to even; a NaN stays a NaN.
-std::uint16_t to_bf16(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  if (std::isnan(value)) return static_cast<std::uint16_t>((bits >> 16) | 0x40);
-  return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-
-void write_element(DType type, std::byte* data, std::size_t index, float value) {
-  if (type == DType::f32) {
-    std::memcpy(data + index * sizeof value, &value, sizeof value);
-    return;
-  }
-  const std::uint16_t half = to_bf16(value);
-  std::memcpy(data + index * sizeof half, &half, sizeof half);
-}
-
-/// Where element d of the key in `slot` lies among one head's keys, [head_dim / e][64][e].
-std::size_t key_index(const KvTileLayout& layout, std::size_t d, std::size_t slot) {
-  const std::size_t e = 4 / layout.element_bytes();
-  return (d / e * kTileTokens + slot) * e + d % e;
-}
-
-void kv_store(const KvTileLayout& layout, std::byte* tile, std::uint32_t slot, const float* keys,
-              const float* values) {
-  for (std::uint32_t head = 0; head < layout.kv_heads; ++head) {
-    std::byte* head_keys = tile + layout.keys_offset(head);
-    std::byte* head_values = tile + layout.values_offset(head);
-    for (std::size_t d = 0; d < layout.head_dim; ++d) {
-      const std::size_t source = std::size_t{head} * layout.head_dim + d;
-      write_element(layout.type, head_keys, key_index(layout, d, slot), keys[source]);
-      write_element(layout.type, head_values, std::size_t{slot} * layout.head_dim + d, values[source]);
-    }
-  }
-}
 
 /// Slots [begin, end) of a tile; empty when begin >= end.
 struct SlotRange {
@@ -78,12 +31,12 @@ SlotRange visible_slots(std::int64_t position, std::uint32_t window, std::uint64
 using TileScores = std::array<float, kTileTokens>;
 
 /// scores[slot] = softcap(scale * q·k[slot]) for visible slots; the dot product runs over d in ascending order.
-void score_tile(const AttentionArgs& args, const float* query, const std::byte* keys, SlotRange visible,
-                TileScores& scores) {
+void score_tile(const AttentionArgs& args, const KvTileLayout& layout, const float* query, const std::byte* keys,
+                SlotRange visible, TileScores& scores) {
   scores.fill(0);
-  for (std::size_t d = 0; d < args.kv.layout.head_dim; ++d) {
+  for (std::size_t d = 0; d < layout.head_dim; ++d) {
     for (auto slot = static_cast<std::size_t>(visible.begin); slot < static_cast<std::size_t>(visible.end); ++slot) {
-      scores[slot] += query[d] * read_element(args.kv.layout.type, keys, key_index(args.kv.layout, d, slot));
+      scores[slot] += query[d] * read_key(layout, keys, d, slot);
     }
   }
   for (auto slot = static_cast<std::size_t>(visible.begin); slot < static_cast<std::size_t>(visible.end); ++slot) {
@@ -104,9 +57,10 @@ float sum_tile(const TileScores& weights) {
 
 /// One tile of the online softmax: the maximum moves to that of all keys so far, what was summed is rescaled to it, and
 /// the tile's weights and weighted values are added in ascending order of keys.
-void fold_tile(const AttentionArgs& args, TileScores& scores, const std::byte* values, SlotRange visible,
-               float& maximum, float& sum, float* out) {
-  const std::size_t head_dim = args.kv.layout.head_dim;
+/// Returns the sum of the tile's weights.
+float fold_tile(const KvTileLayout& layout, TileScores& scores, const std::byte* values, SlotRange visible,
+                float& maximum, float& sum, float* out) {
+  const std::size_t head_dim = layout.head_dim;
   const float before = maximum;
   for (std::size_t slot = 0; slot < kTileTokens; ++slot) {
     const auto s = static_cast<std::int64_t>(slot);
@@ -118,34 +72,55 @@ void fold_tile(const AttentionArgs& args, TileScores& scores, const std::byte* v
     scores[slot] = s < visible.begin || s >= visible.end ? 0.0F : std::exp(scores[slot] - maximum);
   }
   const float correction = std::exp(before - maximum);
-  sum = sum * correction + sum_tile(scores);
+  const float tile_sum = sum_tile(scores);
+  sum = sum * correction + tile_sum;
   for (std::size_t d = 0; d < head_dim; ++d) out[d] *= correction;
   for (auto slot = static_cast<std::size_t>(visible.begin); slot < static_cast<std::size_t>(visible.end); ++slot) {
     for (std::size_t d = 0; d < head_dim; ++d) {
-      out[d] += scores[slot] * read_element(args.kv.layout.type, values, slot * head_dim + d);
+      out[d] += scores[slot] * read_value(layout, values, slot, d);
     }
   }
+  return tile_sum;
+}
+
+/// Where a tile lies and in which form; no data when it was evicted.
+struct TileRef {
+  const std::byte* data = nullptr;
+  const KvTileLayout* layout = nullptr;
+};
+TileRef find_tile(const AttentionArgs& args, std::uint64_t tile) {
+  if (args.own != nullptr && tile == args.own_tile) return {args.own, args.own_layout};
+  const std::uint64_t entry = tile % args.kv.table_size;
+  if (args.kv.table[entry] == kNoTile) return {};
+  const KvTileLayout* layout =
+      args.kv.types == nullptr ? &args.kv.layout : args.kv.forms + static_cast<std::size_t>(args.kv.types[entry]);
+  return {args.kv.tile(tile), layout};
 }
 
 void attention(const AttentionArgs& args) {
-  const KvTileLayout& layout = args.kv.layout;
+  const std::size_t head_dim = args.kv.layout.head_dim;
+  const std::size_t pairs = std::size_t{args.rows} * args.group;
   TileScores scores;
-  for (std::uint32_t row = 0; row < args.rows; ++row) {
-    for (std::uint32_t head = 0; head < args.group; ++head) {
-      const std::size_t pair = std::size_t{row} * args.group + head;
-      const float* query = args.queries + row * args.query_stride + std::size_t{head} * layout.head_dim;
-      float* out = args.out + pair * layout.head_dim;
-      args.maximum[pair] = kMinusInfinity;
-      args.sum[pair] = 0;
-      std::fill(out, out + layout.head_dim, 0.0F);
-      for (std::uint64_t tile = args.tile_begin; tile < args.tile_end; ++tile) {
-        const SlotRange visible = visible_slots(args.positions[row], args.window, tile);
-        if (visible.empty()) continue;
-        const std::byte* data = args.kv.tile(tile);
-        score_tile(args, query, data + layout.keys_offset(args.kv_head), visible, scores);
-        fold_tile(args, scores, data + layout.values_offset(args.kv_head), visible, args.maximum[pair],
-                  args.sum[pair], out);
-      }
+  for (std::size_t pair = 0; pair < pairs; ++pair) {
+    const std::size_t row = pair / args.group;
+    const float* query = args.queries + row * args.query_stride + pair % args.group * head_dim;
+    float* out = args.out + pair * head_dim;
+    args.maximum[pair] = kMinusInfinity;
+    args.sum[pair] = 0;
+    std::fill(out, out + head_dim, 0.0F);
+    for (std::uint64_t tile = args.tile_begin; tile < args.tile_end; ++tile) {
+      float* sums = args.tile_sums == nullptr ? nullptr : args.tile_sums + ((tile - args.tile_begin) * pairs + pair) * 2;
+      if (sums != nullptr) sums[0] = kMinusInfinity, sums[1] = 0;
+      const SlotRange visible = visible_slots(args.positions[row], args.window, tile);
+      const TileRef found = find_tile(args, tile);
+      if (visible.empty() || found.data == nullptr) continue;
+      const KvTileLayout& layout = *found.layout;
+      const bool rotated_keys = layout.rotated && layout.type == KvType::q8;
+      score_tile(args, layout, rotated_keys ? args.rotated_queries + pair * head_dim : query,
+                 found.data + layout.keys_offset(args.kv_head), visible, scores);
+      const float tile_sum = fold_tile(layout, scores, found.data + layout.values_offset(args.kv_head), visible,
+                                       args.maximum[pair], args.sum[pair], out);
+      if (sums != nullptr) sums[0] = args.maximum[pair], sums[1] = tile_sum;
     }
   }
 }
@@ -175,7 +150,6 @@ void attention_merge(float* maximum_a, float* sum_a, float* out_a, const float* 
 }  // namespace
 
 void fill_attention_ref(KernelTable& table) {
-  table.kv_store = kv_store;
   table.attention = attention;
   table.attention_merge = attention_merge;
 }

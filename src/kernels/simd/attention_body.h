@@ -9,6 +9,7 @@
 #pragma once
 
 #include "kernels/kernel_table.h"
+#include "kernels/simd/kv_widen.h"
 #include "kernels/simd/math.h"
 
 namespace carat {
@@ -30,8 +31,12 @@ struct RowSlots {
 struct TileWork {
   const AttentionArgs* args;
   std::uint32_t head_dim;
+  const KvTileLayout* layout; ///< of this tile
+  const float* queries;       ///< in the basis of this tile's keys
+  std::uint64_t row_stride;   ///< between the queries of two rows
   bool bf16;
-  bool widen;                 ///< bf16 chunks are widened into `chunk` first: worth it when many pairs use them
+  bool quantized;             ///< every chunk is widened into `chunk` first
+  bool widen;                 ///< bf16 chunks are: worth it when many pairs use them
   const std::byte* keys;      ///< of this kv head
   const std::byte* values;
   const std::byte* next_keys; ///< of the next tile, to fetch ahead; of this one at the end
@@ -45,10 +50,10 @@ struct TileWork {
   float* chunk;               ///< keys [d][64] or values [64][columns], widened; at most kChunk of d or columns
 };
 
-const float* query_of(const AttentionArgs& args, std::uint32_t pair) {
-  const std::uint32_t row = pair / args.group;
-  const std::uint32_t head = pair % args.group;
-  return args.queries + row * args.query_stride + std::size_t{head} * args.kv.layout.head_dim;
+const float* query_of(const TileWork& work, std::uint32_t pair) {
+  const std::uint32_t row = pair / work.args->group;
+  const std::uint32_t head = pair % work.args->group;
+  return work.queries + row * work.row_stride + std::size_t{head} * work.head_dim;
 }
 
 int smaller(int a, int b) { return a < b ? a : b; }
@@ -132,7 +137,7 @@ void score_pairs(const TileWork& work, std::uint32_t pair, const Keys& keys, std
                  std::uint32_t depth) {
   constexpr int kVectors = Vector::kScoreVectors;
   const float* queries[Pairs];
-  for (int p = 0; p < Pairs; ++p) queries[p] = query_of(*work.args, pair + static_cast<std::uint32_t>(p)) + d_begin;
+  for (int p = 0; p < Pairs; ++p) queries[p] = query_of(work, pair + static_cast<std::uint32_t>(p)) + d_begin;
   float* scores = work.scores + std::size_t{pair} * kTileTokens;
   const bool first = d_begin == 0;
   const int last = (work.slot_end + kLanes - 1) / kLanes;
@@ -177,10 +182,16 @@ void widen_keys(const std::uint32_t* keys, std::uint32_t depth, float* out) {
 
 /// scores[pair][slot] = q·k, not scaled; slots that a pair does not see hold anything.
 void score_tile(const TileWork& work) {
-  const std::uint32_t step = work.pair_end - work.pair_begin > kBlockPairs ? kChunk : work.head_dim;
+  const bool whole = work.pair_end - work.pair_begin <= kBlockPairs && !work.quantized;
+  const std::uint32_t step = whole ? work.head_dim : kChunk;
   for (std::uint32_t d = 0; d < work.head_dim; d += step) {
     const std::uint32_t depth = work.head_dim - d < step ? work.head_dim - d : step;
     const std::size_t offset = std::size_t{d} * kTileTokens;
+    if (work.quantized) {
+      widen_quantized_keys(*work.layout, work.keys, d, depth, work.chunk);
+      score_chunk(work, KeysWidened{work.chunk}, d, depth);
+      continue;
+    }
     if (!work.bf16) {
       const auto* keys = reinterpret_cast<const float*>(work.keys) + offset;
       score_chunk(work, KeysF32{{keys}, work.values + offset * 4}, d, depth);
@@ -198,9 +209,9 @@ void score_tile(const TileWork& work) {
 
 // ---- softmax ----
 
-/// Turns one pair's scores of a tile into weights exp(score - maximum), 0 where it sees nothing.
-void weigh_pair(const AttentionArgs& args, int begin, int end, float* scores, float& maximum, float& sum,
-                float& correction) {
+/// Turns one pair's scores of a tile into weights exp(score - maximum), 0 where it sees nothing. Returns their sum.
+float weigh_pair(const AttentionArgs& args, int begin, int end, float* scores, float& maximum, float& sum,
+                 float& correction) {
   using V = Vector;
   constexpr int kVectors = kTile / kLanes;
   V::F score[kVectors];
@@ -229,7 +240,9 @@ void weigh_pair(const AttentionArgs& args, int begin, int end, float* scores, fl
   float factor[kLanes];
   V::store(factor, exponential(V::set1(before - maximum)));
   correction = factor[0];
-  sum = sum * correction + V::sum(total);
+  const float tile_sum = V::sum(total);
+  sum = sum * correction + tile_sum;
+  return tile_sum;
 }
 
 // ---- values ----
@@ -403,6 +416,12 @@ void add_values(const TileWork& work) {
   const std::uint32_t whole = work.head_dim / kLanes * kLanes;
   for (std::uint32_t column = 0; column < whole; column += kChunk) {
     const std::uint32_t width = whole - column < kChunk ? whole - column : kChunk;
+    if (work.quantized) {
+      widen_quantized_values(*work.layout, work.values, static_cast<std::uint32_t>(work.slot_begin),
+                             static_cast<std::uint32_t>(work.slot_end), column, width, work.chunk);
+      value_chunk(work, ValuesWidened{work.chunk, width}, column, width);
+      continue;
+    }
     if (!work.bf16) {
       const auto* values = reinterpret_cast<const float*>(work.values) + column;
       const std::byte* ahead = work.next_keys + std::size_t{column} * kTileTokens * 4;
@@ -423,10 +442,39 @@ void add_values(const TileWork& work) {
 
 // ---- the kernel ----
 
-/// KvView::tile, which is not called because an inline function of a common header must not be emitted here, compiled
-/// for a wide ISA. The same holds for KvTileLayout's.
-const std::byte* tile_of(const KvView& kv, std::uint64_t tile) {
-  return kv.base + kv.table[tile % kv.table_size] * kv.stride;
+/// The data of a tile, null when it was evicted, and its layout. KvView::tile is not called because an inline function
+/// of a common header must not be emitted here, compiled for a wide ISA. The same holds for KvTileLayout's.
+const std::byte* find_tile(const AttentionArgs& args, std::uint64_t tile, const KvTileLayout*& layout) {
+  const KvView& kv = args.kv;
+  if (args.own != nullptr && tile == args.own_tile) {
+    layout = args.own_layout;
+    return args.own;
+  }
+  const std::uint64_t entry = tile % kv.table_size;
+  layout = kv.types == nullptr ? &kv.layout : kv.forms + static_cast<std::size_t>(kv.types[entry]);
+  return kv.table[entry] == kNoTile ? nullptr : kv.base + kv.table[entry] * kv.stride;
+}
+
+/// The keys of the tile after `tile`, or of this one at the end: what to fetch while this one is worked on.
+const std::byte* next_keys(const AttentionArgs& args, std::uint64_t tile, const std::byte* keys) {
+  if (tile + 1 >= args.tile_end) return keys;
+  const KvTileLayout* layout = nullptr;
+  const std::byte* data = find_tile(args, tile + 1, layout);
+  return data == nullptr ? keys : data + args.kv_head * layout->key_bytes;
+}
+
+void set_tile(TileWork& work, std::uint64_t tile, const std::byte* data, const KvTileLayout& layout) {
+  const AttentionArgs& args = *work.args;
+  const bool rotated_keys = layout.rotated && layout.type == KvType::q8;
+  work.layout = &layout;
+  work.bf16 = layout.type == KvType::bf16;
+  work.quantized = layout.type >= KvType::q8;
+  work.queries = rotated_keys ? args.rotated_queries : args.queries;
+  work.row_stride = rotated_keys ? std::uint64_t{args.group} * work.head_dim : args.query_stride;
+  work.keys = data + args.kv_head * layout.key_bytes;
+  work.values = data + layout.kv_heads * layout.key_bytes + args.kv_head * layout.value_bytes;
+  work.next_keys = next_keys(args, tile, work.keys);
+  work.widen = work.bf16 && work.pair_end - work.pair_begin > 2 * kBlockPairs;
 }
 
 /// Fills `work.slots` and the ranges of pairs and slots for `tile`; false when no row sees any of it. Positions ascend,
@@ -473,24 +521,29 @@ void attention(const AttentionArgs& args) {
   TileWork work;
   work.args = &args;
   work.head_dim = head_dim;
-  work.bf16 = args.kv.layout.type == DType::bf16;
   work.chunk = reinterpret_cast<float*>(args.scratch);
   work.scores = work.chunk + std::size_t{head_dim < kChunk ? head_dim : kChunk} * kTileTokens;
   work.corrections = work.scores + std::size_t{pairs} * kTileTokens;
 
-  const std::size_t head_bytes = std::size_t{head_dim} * kTileTokens * (work.bf16 ? 2 : 4);
   for (std::uint64_t tile = args.tile_begin; tile < args.tile_end; ++tile) {
-    if (!find_visible(work, tile)) continue;
-    const std::byte* data = tile_of(args.kv, tile);
-    work.keys = data + args.kv_head * head_bytes;
-    work.next_keys = tile_of(args.kv, tile + 1 < args.tile_end ? tile + 1 : tile) + args.kv_head * head_bytes;
-    work.values = data + (std::size_t{args.kv.layout.kv_heads} + args.kv_head) * head_bytes;
-    work.widen = work.bf16 && work.pair_end - work.pair_begin > 2 * kBlockPairs;
+    float* sums = args.tile_sums == nullptr ? nullptr : args.tile_sums + (tile - args.tile_begin) * pairs * 2;
+    for (std::uint32_t pair = 0; sums != nullptr && pair < pairs; ++pair) {
+      sums[2 * pair] = -kInfinity;
+      sums[2 * pair + 1] = 0;
+    }
+    const KvTileLayout* layout = nullptr;
+    const std::byte* data = find_tile(args, tile, layout);
+    if (data == nullptr || !find_visible(work, tile)) continue;
+    set_tile(work, tile, data, *layout);
     score_tile(work);
     for (std::uint32_t pair = work.pair_begin; pair < work.pair_end; ++pair) {
       const std::uint32_t row = pair / args.group;
-      weigh_pair(args, work.slots.begin[row], work.slots.end[row], work.scores + std::size_t{pair} * kTileTokens,
-                 args.maximum[pair], args.sum[pair], work.corrections[pair]);
+      const float tile_sum =
+          weigh_pair(args, work.slots.begin[row], work.slots.end[row], work.scores + std::size_t{pair} * kTileTokens,
+                     args.maximum[pair], args.sum[pair], work.corrections[pair]);
+      if (sums == nullptr) continue;
+      sums[2 * pair] = args.maximum[pair];
+      sums[2 * pair + 1] = tile_sum;
     }
     add_values(work);
   }

@@ -1,0 +1,143 @@
+// Changes to what a sequence remembers: sharing, trimming, and removing tiles from the middle.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/checked.h"
+#include "kv/kv_pool.h"
+
+namespace carat {
+
+/// Whether the rings still hold what a token at position `tokens` sees. Slots are reused a ring later, by single
+/// tokens where every token stands for itself, else by whole tiles.
+Status KvPool::check_rings(const Sequence& sequence, std::uint32_t tokens, std::uint32_t moved_from) const {
+  for (const LayerPlace& place : layers_) {
+    if (!place.local || tokens <= moved_from) continue;
+    const std::uint32_t written = local_tails_ ? sequence.most_tokens / kTileTokens * kTileTokens : sequence.most_tokens;
+    const std::uint32_t slots = place.tiles * kTileTokens;
+    const std::uint32_t oldest_kept = written > slots ? written - slots : 0;
+    const std::uint32_t oldest_seen = std::max(moved_from, tokens + 1 > place.window ? tokens + 1 - place.window : 0);
+    if (oldest_kept > oldest_seen) {
+      return invalid(fmt::format("the rings of the local layers hold tokens from {} on, token {} would see {}: compute "
+                                 "the sequence again from its start",
+                                 oldest_kept, tokens, oldest_seen));
+    }
+  }
+  return ok_status();
+}
+
+Status KvPool::trim(SequenceId sequence, std::uint32_t tokens) {
+  Sequence& s = sequences_[sequence];
+  CARAT_CHECK(s.used);
+  if (tokens >= s.tokens) return ok_status();
+  CARAT_TRY(check_rings(s, tokens, 0));
+  restore_tails(sequence, tokens);
+  drop_pages(sequence, std::min(s.pages, pages_for(tokens)), s.pages);
+  s.tokens = tokens;
+  return ok_status();
+}
+
+/// Forms that need full tiles: the tile that holds the last of `tokens` tokens becomes the tail again.
+void KvPool::restore_tails(SequenceId sequence, std::uint32_t tokens) {
+  const std::uint32_t tile = tokens / kTileTokens;
+  if (tokens % kTileTokens == 0 || tile == sequences_[sequence].tokens / kTileTokens) return;
+  for (std::uint32_t layer = 0; layer < layers_.size(); ++layer) {
+    const KvView from = view(sequence, layer);
+    if (from.tail == nullptr || from.table[tile % from.table_size] == kNoTile) continue;
+    const std::uint32_t entry = tile % from.table_size;
+    const KvTileLayout& layout =
+        from.types == nullptr ? from.layout : from.forms[static_cast<std::size_t>(from.types[entry])];
+    KvTileLayout one_head = KvTileLayout::of(KvType::q8, 1, layout.head_dim);
+    const std::size_t row = layout.head_dim;
+    float* values = scratch_.data() + kTileTokens * row;
+    // A head is written as a tile of one head, and its keys and values copied to their places.
+    std::vector<std::byte> head_tile(one_head.bytes());
+    for (std::uint32_t head = 0; head < layout.kv_heads; ++head) {
+      kernels_->kv_load_tile(layout, from.tile(tile), head, scratch_.data(), values);
+      for (std::uint32_t slot = 0; slot < kTileTokens; ++slot) {
+        kernels_->kv_store_q8(one_head, head_tile.data(), slot, scratch_.data() + slot * row, values + slot * row);
+      }
+      std::memcpy(from.tail + tail_layout_.keys_offset(head), head_tile.data(), one_head.key_bytes);
+      std::memcpy(from.tail + tail_layout_.values_offset(head), head_tile.data() + one_head.values_offset(0),
+                  one_head.value_bytes);
+    }
+  }
+}
+
+Result<SequenceId> KvPool::fork(SequenceId sequence, std::uint32_t tokens) {
+  const Sequence from = sequences_[sequence];
+  CARAT_CHECK(from.used && tokens <= from.tokens);
+  if (tiered() || eviction_ != KvEviction::none) {
+    return invalid("pages of mixed precision, or some of which were evicted, cannot be shared");
+  }
+  CARAT_TRY(check_rings(from, tokens, 0));
+  CARAT_ASSIGN(const SequenceId copy, open());
+  for (const auto& [arena, bytes] : {std::pair(&local_, sizes_.ring_bytes), std::pair(&local_tail_, sizes_.local_tail_bytes),
+                                     std::pair(&global_tail_, sizes_.global_tail_bytes)}) {
+    if (bytes > 0) std::memcpy(arena->data() + copy * bytes, arena->data() + sequence * bytes, bytes);
+  }
+  // All pages first: the one that holds the last tokens may have to become the tail again.
+  Sequence& made = sequences_[copy];
+  made = from;
+  for (std::uint32_t i = 0; i < from.pages; ++i) {
+    table(copy)[i] = table(sequence)[i];
+    page_pool_.share(table(copy)[i]);
+  }
+  CARAT_TRY(trim(copy, tokens));
+  return copy;
+}
+
+Status KvPool::remove_tiles(SequenceId sequence, std::uint32_t begin, std::uint32_t count) {
+  Sequence& s = sequences_[sequence];
+  const std::uint32_t removed = count * kTileTokens;
+  CARAT_CHECK(s.used && (begin + count) * kTileTokens <= s.tokens);
+  if (count == 0) return ok_status();
+  // What the next token sees in the rings must have moved as a whole, or nothing may have been overwritten yet.
+  CARAT_TRY(check_rings(s, s.tokens, 0));
+  for (const LayerPlace& place : layers_) {
+    const std::uint32_t left = s.tokens - removed;
+    const bool wrapped = s.most_tokens > place.tiles * kTileTokens;
+    if (place.local && wrapped && left + 1 < begin * kTileTokens + place.window) {
+      return invalid(fmt::format("a window of {} tokens would reach tokens the rings no longer hold: fewer than that "
+                                 "many are left behind token {}",
+                                 place.window, begin * kTileTokens));
+    }
+  }
+  if (tiered()) {
+    tiered_.remove(sequence, begin, count, s.pages);
+  } else if (s.pages > 0) {
+    for (std::uint32_t i = begin; i < begin + count; ++i) {
+      if (table(sequence)[i] == kNoTile) continue;
+      page_pool_.release(table(sequence)[i]);
+      --s.held;
+    }
+    std::copy(table(sequence) + begin + count, table(sequence) + s.pages, table(sequence) + begin);
+  }
+  masses_.remove(sequence, begin, count, s.pages);
+  s.pages -= std::min(s.pages, count);
+  remove_ring_tiles(sequence, begin, count);
+  s.tokens -= removed;
+  // Nothing older than what the rings hold now may be asked for later.
+  s.most_tokens -= std::min(s.most_tokens, removed);
+  return ok_status();
+}
+
+/// Ring tile t goes to t - count: a rotation, or, while nothing was overwritten, a move of the later tiles.
+void KvPool::remove_ring_tiles(SequenceId sequence, std::uint32_t begin, std::uint32_t count) {
+  const Sequence& s = sequences_[sequence];
+  for (const LayerPlace& place : layers_) {
+    if (!place.local) continue;
+    std::byte* first = ring(sequence, place);
+    const std::uint64_t tile = place.layout.bytes();
+    std::byte* end = first + place.tiles * tile;
+    if (s.most_tokens > place.tiles * kTileTokens) {
+      std::rotate(first, first + count % place.tiles * tile, end);
+    } else {
+      std::memmove(first + begin * tile, first + (begin + count) * tile,
+                   static_cast<std::size_t>(end - first) - (begin + count) * tile);
+    }
+  }
+}
+
+}  // namespace carat

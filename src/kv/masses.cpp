@@ -1,0 +1,67 @@
+#include "kv/masses.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace carat {
+
+Result<KvMasses> KvMasses::create(Budget& budget, std::uint32_t sequences, std::uint32_t layers, std::uint32_t kv_heads,
+                                  std::uint32_t heads, std::uint32_t pages) {
+  KvMasses masses;
+  masses.layers_ = layers;
+  masses.kv_heads_ = kv_heads;
+  masses.heads_ = heads;
+  masses.pages_ = pages;
+  CARAT_ASSIGN(masses.values_,
+               Buffer<float>::allocate(budget, MemoryCategory::kv_global,
+                                       std::uint64_t{sequences} * layers * (kv_heads + 1) * pages, "attention masses"));
+  return masses;
+}
+
+float* KvMasses::of(std::uint32_t sequence, std::uint32_t layer) const {
+  if (values_.empty()) return nullptr;
+  return values_.data() + (std::uint64_t{sequence} * layers_ + layer) * (kv_heads_ + 1) * pages_;
+}
+
+void KvMasses::start(std::uint32_t sequence, std::uint32_t begin, std::uint32_t end) {
+  if (values_.empty()) return;
+  for (std::uint32_t layer = 0; layer < layers_; ++layer) {
+    float* masses = of(sequence, layer);
+    float* born = masses + std::uint64_t{kv_heads_} * pages_;
+    float total = 0;
+    for (std::uint32_t head = 0; head < kv_heads_; ++head) {
+      float* row = masses + std::uint64_t{head} * pages_;
+      std::fill(row + begin, row + end, 0.0F);
+      total = std::accumulate(row, row + begin, total);
+    }
+    std::fill(born + begin, born + end, total);
+  }
+}
+
+void KvMasses::remove(std::uint32_t sequence, std::uint32_t begin, std::uint32_t count, std::uint32_t end) {
+  if (values_.empty()) return;
+  for (std::uint32_t layer = 0; layer < layers_; ++layer) {
+    for (std::uint32_t row = 0; row <= kv_heads_; ++row) {
+      float* values = of(sequence, layer) + std::uint64_t{row} * pages_;
+      std::copy(values + begin + count, values + end, values + begin);
+    }
+  }
+}
+
+void KvMasses::shares(std::uint32_t sequence, std::uint32_t layer, std::uint32_t tiles,
+                      std::vector<float>& shares) const {
+  const float* masses = of(sequence, layer);
+  const float* born = masses + std::uint64_t{kv_heads_} * pages_;
+  shares.assign(tiles, 0.0F);
+  for (std::uint32_t head = 0; head < kv_heads_; ++head) {
+    for (std::uint32_t tile = 0; tile < tiles; ++tile) shares[tile] += masses[std::uint64_t{head} * pages_ + tile];
+  }
+  const float total = std::accumulate(shares.begin(), shares.end(), 0.0F);
+  // Every probed row adds 1 a head: total - born counts rows times heads. One more row of even attention is assumed.
+  const auto heads = static_cast<float>(heads_);
+  for (std::uint32_t tile = 0; tile < tiles; ++tile) {
+    shares[tile] = (shares[tile] + heads / static_cast<float>(tiles)) / (total - born[tile] + heads);
+  }
+}
+
+}  // namespace carat

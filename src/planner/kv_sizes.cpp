@@ -1,0 +1,142 @@
+// Sizes of the KV pools: docs/memory.md has the closed form, docs/kv_layout.md the tiles.
+#include <algorithm>
+#include <array>
+
+#include "base/checked.h"
+#include "planner/plan.h"
+#include "planner/saturating.h"
+#include "tensor/kv_page.h"
+
+namespace carat {
+namespace {
+
+constexpr std::array<std::string_view, 3> kEvictionNames{"off", "mass", "age"};
+/// q8 tiles of one slab: few, so that small arenas can still be shared by three forms, and enough for q4 and q2 tiles
+/// to leave little of it empty (2% and 6% at head_dim 256).
+constexpr std::uint64_t kSlabTiles = 4;
+
+std::uint64_t tile_bytes(const ModelConfig& config, KvType type) {
+  return KvTileLayout::of(type, config.kv_heads, config.head_dim).bytes();
+}
+
+/// Tokens that lie in no full tile are kept apart.
+bool has_tail(KvType type) { return needs_full_tiles(type) || type == KvType::automatic; }
+
+/// The least arena `auto` can hold all sequences in: what is protected at 8 bits, all else at 2, a slab of each form
+/// that is not full, and one to move tiles through.
+std::uint64_t least_tiered_bytes(const TieredSizes& tiers, std::uint64_t sequences, std::uint64_t layers,
+                                 std::uint64_t pages) {
+  const std::uint64_t kept = std::min<std::uint64_t>(pages, 1 + kRecentPages);
+  const std::uint64_t q8 = saturating_mul(sequences * layers, kept);
+  const std::uint64_t q2 = saturating_mul(sequences * layers, pages - kept);
+  const std::uint64_t slabs = ceil_div<std::uint64_t>(q8, tiers.tiles_per_slab(KvType::q8)) +
+                              ceil_div<std::uint64_t>(q2, tiers.tiles_per_slab(KvType::q2)) + 3;
+  return saturating_mul(slabs, tiers.slab_bytes);
+}
+
+void size_global(const ModelConfig& config, const PlanAsk& ask, KvSizes& sizes) {
+  const std::uint64_t layers = sizes.global_layers;
+  const bool tiered = ask.kv_global == KvType::automatic;
+  const std::uint64_t tokens = ask.context;
+  sizes.pages_per_sequence = static_cast<std::uint32_t>(
+      has_tail(ask.kv_global) ? tokens / kTileTokens : ceil_div<std::uint64_t>(tokens, kTileTokens));
+  sizes.held_pages = sizes.pages_per_sequence;
+  if (ask.eviction != KvEviction::none) {
+    sizes.held_pages = std::min(sizes.held_pages, ceil_div(ask.kept_tokens, kTileTokens));
+  }
+  if (has_tail(ask.kv_global)) sizes.global_tail_bytes = layers * tile_bytes(config, KvType::q8);
+  const std::uint64_t entries = std::uint64_t{sizes.parallel} * sizes.pages_per_sequence;
+  if (tiered || ask.eviction == KvEviction::mass) {
+    sizes.mass_bytes = saturating_mul(entries, layers * (config.kv_heads + 1) * sizeof(float));
+  }
+  if (!tiered) {
+    sizes.page_bytes = layers * tile_bytes(config, ask.kv_global);
+    sizes.table_bytes = saturating_add(saturating_mul(entries, 4), saturating_mul(sizes.pages(), 4 + sizeof(KvPage)));
+    return;
+  }
+  sizes.page_bytes = layers * tile_bytes(config, KvType::q8);
+  const TieredSizes tiers = make_tiered_sizes(config);
+  const std::uint64_t most = saturating_mul(ceil_div<std::uint64_t>(entries * layers, kSlabTiles) + 1, tiers.slab_bytes);
+  const std::uint64_t least = least_tiered_bytes(tiers, sizes.parallel, layers, sizes.pages_per_sequence);
+  const std::uint64_t wanted = ask.kv_global_bytes == 0 ? most : ask.kv_global_bytes;
+  sizes.tiered_bytes = std::min(std::max(wanted, least), std::max(most, least)) / tiers.slab_bytes * tiers.slab_bytes;
+  // Tables and forms of tiles; slabs and whose their tiles are.
+  sizes.table_bytes = saturating_add(saturating_mul(entries, layers * (4 + sizeof(KvType))),
+                                     sizes.tiered_bytes / tiers.slab_bytes *
+                                         (sizeof(KvSlab) + 4 * std::uint64_t{tiers.tiles_per_slab(KvType::q2)}));
+}
+
+}  // namespace
+
+std::string_view name(KvEviction eviction) { return kEvictionNames[static_cast<std::size_t>(eviction)]; }
+
+std::optional<KvEviction> kv_eviction_from_name(std::string_view name) {
+  const auto found = std::find(kEvictionNames.begin(), kEvictionNames.end(), name);
+  if (found == kEvictionNames.end()) return std::nullopt;
+  return static_cast<KvEviction>(found - kEvictionNames.begin());
+}
+
+std::uint32_t ring_tiles(std::uint32_t window, const PlanAsk& ask) {
+  const std::uint64_t slots = std::uint64_t{window} + ask.chunk;
+  const std::uint64_t most = ceil_div<std::uint64_t>(ask.context, kTileTokens);
+  const std::uint64_t wanted = ceil_div<std::uint64_t>(slots, kTileTokens) + (needs_full_tiles(ask.kv_local) ? 1 : 0);
+  return static_cast<std::uint32_t>(std::min(most, wanted));
+}
+
+TieredSizes make_tiered_sizes(const ModelConfig& config) {
+  TieredSizes tiers;
+  for (const KvType form : {KvType::q8, KvType::q4, KvType::q2}) {
+    tiers.tile_bytes[static_cast<std::size_t>(form)] = tile_bytes(config, form);
+  }
+  tiers.slab_bytes = kSlabTiles * tile_bytes(config, KvType::q8);
+  return tiers;
+}
+
+std::uint64_t KvSizes::local_bytes() const {
+  return saturating_add(arena_bytes(saturating_mul(parallel, ring_bytes)),
+                        arena_bytes(saturating_mul(parallel, local_tail_bytes)));
+}
+
+std::uint64_t KvSizes::page_arena_bytes() const {
+  return arena_bytes(tiered_bytes > 0 ? tiered_bytes : saturating_mul(pages(), page_bytes));
+}
+
+std::uint64_t KvSizes::global_bytes() const {
+  std::uint64_t bytes = saturating_add(page_arena_bytes(), arena_bytes(saturating_mul(parallel, global_tail_bytes)));
+  for (const std::uint64_t more : {table_bytes, ring_table_bytes, mass_bytes, scratch_bytes}) {
+    bytes = saturating_add(bytes, arena_bytes(more));
+  }
+  return bytes;
+}
+
+KvSizes make_kv_sizes(const ModelConfig& config, const PlanAsk& ask) {
+  KvSizes sizes;
+  sizes.parallel = ask.parallel;
+  for (const LayerSpec& layer : config.layers) {
+    if (layer.attention == AttentionKind::global) {
+      ++sizes.global_layers;
+      continue;
+    }
+    const std::uint32_t tiles = ring_tiles(layer.window, ask);
+    sizes.ring_bytes = saturating_add(sizes.ring_bytes, saturating_mul(tiles, tile_bytes(config, ask.kv_local)));
+    sizes.most_ring_tiles = std::max(sizes.most_ring_tiles, tiles);
+    if (has_tail(ask.kv_local)) sizes.local_tail_bytes += tile_bytes(config, KvType::q8);
+  }
+  if (sizes.global_layers > 0) size_global(config, ask, sizes);
+  sizes.ring_table_bytes = std::uint64_t{sizes.most_ring_tiles} * 4;
+  if (sizes.local_tail_bytes + sizes.global_tail_bytes > 0) {
+    sizes.scratch_bytes = 2 * std::uint64_t{kTileTokens} * config.head_dim * sizeof(float);
+  }
+  return sizes;
+}
+
+std::uint64_t kv_tile_bytes(const ModelConfig& config, AttentionKind kind, KvType type) {
+  const KvType form = type == KvType::automatic ? KvType::q8 : type;
+  std::uint64_t bytes = 0;
+  for (const LayerSpec& layer : config.layers) {
+    if (layer.attention == kind) bytes += tile_bytes(config, form);
+  }
+  return bytes;
+}
+
+}  // namespace carat
