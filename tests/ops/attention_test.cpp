@@ -234,7 +234,7 @@ TEST_P(Attention, LongContextsAreTheSameBitsSplitOrWholeWithAnyThreads) {
 }
 
 TEST_P(Attention, ARingOfWindowAndChunkEqualsPages) {
-  for (const DType type : {KvType::f32, KvType::bf16}) {
+  for (const KvType type : {KvType::f32, KvType::bf16}) {
     for (const auto& [window, chunk] : {std::pair(100U, 28U), std::pair(64U, 64U), std::pair(1U, 127U),
                                         std::pair(127U, 1U)}) {
       const AttentionLayer layer{2, 1, 32, window, 0.3F, 0};
