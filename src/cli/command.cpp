@@ -43,6 +43,16 @@ Result<SessionOptions> CommonOptions::session() const {
   session.chunk = chunk;
   CARAT_ASSIGN(session.kv_local, parse_kv_type("--kv-local", kv_local));
   CARAT_ASSIGN(session.kv_global, parse_kv_type("--kv-global", kv_global));
+  if (!kv_global_bytes.empty()) {
+    auto bytes = parse_memory(kv_global_bytes);
+    if (!bytes.ok()) return std::move(bytes).status().with_context("--kv-global-bytes");
+    if (bytes->bytes == 0) return invalid("--kv-global-bytes: expected a size, not a share");
+    session.kv_global_bytes = bytes->bytes;
+  }
+  const std::optional<KvEviction> eviction = kv_eviction_from_name(kv_evict);
+  if (!eviction) return invalid(fmt::format("--kv-evict {}: expected off, mass or age", kv_evict));
+  session.eviction = *eviction;
+  session.kept_tokens = kv_keep;
   if (threads > 0) session.threads = threads;
   session.isa = isa;
   return session;
@@ -70,6 +80,12 @@ void add_memory_options(CLI::App& command, CommonOptions& options) {
   command.add_option("--chunk", options.chunk, "prompt tokens of one pass")->check(CLI::Range(1U, 65536U));
   command.add_option("--kv-local", options.kv_local, "KV type of local layers: f32, bf16 (default), q8, q4, q3, q2");
   command.add_option("--kv-global", options.kv_global, "KV type of global layers: the same, or auto");
+  command.add_option("--kv-global-bytes", options.kv_global_bytes,
+                     "with --kv-global auto: bytes for its tiles (default: what the budget leaves)");
+  command.add_option("--kv-evict", options.kv_evict,
+                     "forget pages of global layers beyond --kv-keep: off (default), mass (least attention first), age");
+  command.add_option("--kv-keep", options.kv_keep, "tokens of global layers to keep, with --kv-evict")
+      ->check(CLI::Range(1U, 1U << 30));
 }
 
 Status write_stdout(std::string_view text) {

@@ -42,6 +42,7 @@ constexpr std::uint64_t kTokenizerBytesPerPiece = 48;
 Result<Plan> plan_preset(const PlanOptions& options) {
   CARAT_ASSIGN(const SessionOptions asked, options.common.session());
   CARAT_ASSIGN(const ModelConfig config, config_from_preset(options.preset));
+  CARAT_TRY(check_kv_options(config, asked));
   const std::optional<DType> quant = dtype_from_name(options.quant);
   if (!quant || info(*quant).gguf_type < 0) {
     return invalid(fmt::format("--quant {}: not a weight type; examples: q4_0, q8_0, q4_k, bf16", options.quant));
@@ -78,7 +79,8 @@ nlohmann::ordered_json to_json(const Plan& plan) {
           {"kv_bytes_per_token", {{"local", plan.local_bytes_per_token}, {"global", plan.global_bytes_per_token}}},
           {"max_ctx", plan.max_context},
           {"max_parallel", plan.max_parallel},
-          {"runs_out_first", name(plan.runs_out_first)},
+          {"runs_out_first", name(plan.grows_with_context)},
+          {"runs_out_first_with_parallel", name(plan.grows_with_parallel)},
           {"expected",
            {{"prefill_tokens_per_s", plan.prefill_tokens_per_s},
             {"decode_tokens_per_s", plan.decode_tokens_per_s},
@@ -93,8 +95,10 @@ std::string to_text(const Plan& plan) {
   text += plan_table(plan);
   text += fmt::format("  KV a token   {} bytes global, {} bytes local until the rings are full\n",
                       plan.global_bytes_per_token, plan.local_bytes_per_token);
-  text += fmt::format("  room for     ctx {} with these sequences, or {} sequences with this ctx; then {} runs out\n",
-                      plan.max_context, plan.max_parallel, name(plan.runs_out_first));
+  text += fmt::format("  room for     ctx {} with these sequences (then {} runs out), or {} sequences with this ctx "
+                      "(then {})\n",
+                      plan.max_context, name(plan.grows_with_context), plan.max_parallel,
+                      name(plan.grows_with_parallel));
   text += fmt::format("  expected     prefill {:.0f}, decode {:.0f} tokens/s (estimated from the CPU's type)\n",
                       plan.prefill_tokens_per_s, plan.decode_tokens_per_s);
   return text;

@@ -126,6 +126,29 @@ Plan plan_model(const ModelConfig& config, const ModelFacts& model, const Sessio
   return make_plan(config, facts, ask);
 }
 
+Status check_kv_options(const ModelConfig& config, const SessionOptions& options) {
+  for (const std::optional<KvType>& type : {options.kv_local, options.kv_global}) {
+    if (type && !kv_type_fits(*type, config.head_dim)) {
+      return invalid(fmt::format("KV type {} takes heads of a multiple of 16 up to {} elements, this model's have {}; "
+                                 "use bf16 or f32",
+                                 name(*type), kMostQuantizedHeadDim, config.head_dim));
+    }
+  }
+  const bool tiered = options.kv_global == KvType::automatic;
+  if (options.kv_global_bytes > 0 && !tiered) return invalid("--kv-global-bytes goes with --kv-global auto");
+  if (options.eviction == KvEviction::none) {
+    return options.kept_tokens == 0 ? ok_status() : invalid("--kv-keep goes with --kv-evict mass or age");
+  }
+  if (tiered) return invalid("--kv-evict: --kv-global auto keeps every page; choose another type");
+  // What a chunk brings and what always stays must fit, and one page to choose from.
+  const std::uint64_t least = std::uint64_t{options.chunk} + (2 + kRecentPages) * kTileTokens;
+  if (options.kept_tokens < least) {
+    return invalid(fmt::format("--kv-keep {}: with --chunk {} at least {} tokens are kept", options.kept_tokens,
+                               options.chunk, least));
+  }
+  return ok_status();
+}
+
 Result<Planned> plan_session(const SessionOptions& options) {
   Planned planned;
   CARAT_ASSIGN(const ProcessFacts process, process_facts(options.memory, options.threads));
@@ -136,6 +159,7 @@ Result<Planned> plan_session(const SessionOptions& options) {
   CARAT_ASSIGN(const std::string path, resolve_model(options.model));
   CARAT_ASSIGN(planned.file, ModelFile::open(path, *planned.budget));
   const ModelFile& file = planned.file;
+  CARAT_TRY(check_kv_options(file.config, options));
   auto layout = make_weights_layout(file.config, file.tensors, *planned.kernels);
   if (!layout.ok()) return std::move(layout).status().with_context(path);
   planned.layout = std::move(layout).value();

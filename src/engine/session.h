@@ -65,6 +65,9 @@ struct Planned {
   Plan plan;
 };
 
+/// Whether the KV options go together and with the model.
+Status check_kv_options(const ModelConfig& config, const SessionOptions& options);
+
 /// Reads the header and plans. A plan that does not fit is returned too: see Plan::fits.
 Result<Planned> plan_session(const SessionOptions& options);
 

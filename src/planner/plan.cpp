@@ -40,8 +40,18 @@ std::uint64_t total_of(const Categories& categories) {
   return total;
 }
 
+/// `auto` without bytes takes what is left: whether a setting fits is asked of the least it works in.
+PlanAsk at_least(PlanAsk ask) {
+  if (ask.kv_global == KvType::automatic && ask.kv_global_bytes == 0) ask.kv_global_bytes = 1;
+  return ask;
+}
+
+std::uint64_t total_for(const ModelConfig& config, const PlanFacts& facts, const PlanAsk& ask) {
+  return total_of(categories_of(config, facts, at_least(ask)));
+}
+
 bool fits(const ModelConfig& config, const PlanFacts& facts, const PlanAsk& ask) {
-  return total_of(categories_of(config, facts, ask)) <= facts.budget;
+  return total_for(config, facts, ask) <= facts.budget;
 }
 
 /// The largest value in [1, limit] for which `ok` holds, given that it holds for all smaller ones; 0 when for none.
@@ -60,6 +70,33 @@ std::uint32_t largest(std::uint32_t limit, Predicate ok) {
   return low;
 }
 
+/// `auto`: the bytes for global tiles that the budget leaves.
+PlanAsk resolve_tiers(const ModelConfig& config, const PlanFacts& facts, PlanAsk ask) {
+  if (ask.kv_global != KvType::automatic || ask.kv_global_bytes != 0) return ask;
+  const std::uint64_t slab = make_tiered_sizes(config).slab_bytes;
+  const std::uint64_t most = make_kv_sizes(config, ask).tiered_bytes / slab;
+  const std::uint32_t slabs =
+      largest(static_cast<std::uint32_t>(std::min<std::uint64_t>(most, 1U << 31)), [&](std::uint32_t count) {
+        PlanAsk sized = ask;
+        sized.kv_global_bytes = count * slab;
+        return fits(config, facts, sized);
+      });
+  ask.kv_global_bytes = std::max(1U, slabs) * slab;
+  return ask;
+}
+
+/// The category that gains most from `ask` to `more`.
+MemoryCategory fastest_growing(const ModelConfig& config, const PlanFacts& facts, const PlanAsk& ask,
+                               const PlanAsk& more) {
+  const Categories from = categories_of(config, facts, at_least(ask));
+  const Categories to = categories_of(config, facts, at_least(more));
+  std::size_t most = 0;
+  for (std::size_t i = 1; i < from.size(); ++i) {
+    if (to[i] - from[i] > to[most] - from[most]) most = i;
+  }
+  return static_cast<MemoryCategory>(most);
+}
+
 constexpr std::uint32_t kMostParallel = 1024;
 
 /// The options that make `ask` of `from`.
@@ -69,6 +106,15 @@ std::string option_text(const PlanAsk& from, const PlanAsk& ask) {
   return text + fmt::format(" --kv-local {} --kv-global {}", name(ask.kv_local), name(ask.kv_global));
 }
 
+/// KV forms a user may be offered instead of `type`, each in half the bytes of the one before or so.
+std::vector<KvType> smaller_forms(const ModelConfig& config, KvType type) {
+  std::vector<KvType> forms;
+  for (const KvType form : {KvType::bf16, KvType::q8, KvType::q4}) {
+    if (form > type && kv_type_fits(form, config.head_dim)) forms.push_back(form);
+  }
+  return forms;
+}
+
 /// One sequence of one page, 16 prompt rows at a time, 16-bit KV: what any smaller setting would still need.
 PlanSuggestion least_of(const ModelConfig& config, const Plan& plan) {
   PlanAsk ask = plan.ask;
@@ -76,7 +122,7 @@ PlanSuggestion least_of(const ModelConfig& config, const Plan& plan) {
   ask.parallel = 1;
   ask.chunk = std::min(ask.chunk, 16U);
   if (ask.kv_local == KvType::f32 || ask.kv_global == KvType::f32) ask.kv_local = ask.kv_global = KvType::bf16;
-  return {option_text(plan.ask, ask), ask, total_of(categories_of(config, plan.facts, ask))};
+  return {option_text(plan.ask, ask), ask, total_for(config, plan.facts, ask)};
 }
 
 /// The process itself takes some pages more in one run than in the next: a suggestion must hold in the next.
@@ -95,7 +141,7 @@ void add_suggestions(const ModelConfig& config, Plan& plan) {
   PlanFacts facts = plan.facts;
   facts.budget -= std::min(facts.budget, kSuggestionMargin);
   const auto offer = [&](std::string text, const PlanAsk& ask) {
-    const std::uint64_t total = total_of(categories_of(config, facts, ask));
+    const std::uint64_t total = total_for(config, facts, ask);
     if (total <= facts.budget && plan.suggestions.size() < 3) plan.suggestions.push_back({std::move(text), ask, total});
   };
   PlanAsk ask = plan.ask;
@@ -105,10 +151,14 @@ void add_suggestions(const ModelConfig& config, Plan& plan) {
   ask = plan.ask;
   ask.parallel = largest_parallel(config, facts, ask);
   if (ask.parallel > 0) offer(fmt::format("--parallel {}", ask.parallel), ask);
-  ask = plan.ask;
-  if (ask.kv_local == KvType::f32 || ask.kv_global == KvType::f32) {
-    ask.kv_local = ask.kv_global = KvType::bf16;
-    offer("--kv-local bf16 --kv-global bf16", ask);
+  // The largest smaller forms that fit, local layers at 8 bits or more.
+  for (const KvType form : smaller_forms(config, plan.ask.kv_global)) {
+    ask = plan.ask;
+    ask.kv_global = form;
+    ask.kv_local = std::max(ask.kv_local, std::min(form, KvType::q8));
+    if (!fits(config, facts, ask)) continue;
+    offer(fmt::format("--kv-local {} --kv-global {}", name(ask.kv_local), name(ask.kv_global)), ask);
+    break;
   }
   for (const std::uint32_t chunk : {256U, 128U, 64U, 16U}) {
     ask = plan.ask;
@@ -151,18 +201,24 @@ std::uint32_t largest_context(const ModelConfig& config, const PlanFacts& facts,
   });
 }
 
-Plan make_plan(const ModelConfig& config, const PlanFacts& facts, const PlanAsk& ask) {
+Plan make_plan(const ModelConfig& config, const PlanFacts& facts, const PlanAsk& asked) {
   Plan plan;
-  plan.ask = ask;
+  plan.ask = resolve_tiers(config, facts, asked);
+  const PlanAsk& ask = plan.ask;
   plan.facts = facts;
   plan.categories = categories_of(config, facts, ask);
   plan.total = total_of(plan.categories);
   plan.fits = plan.total <= facts.budget;
   plan.local_bytes_per_token = kv_tile_bytes(config, AttentionKind::local, ask.kv_local) / kTileTokens;
   plan.global_bytes_per_token = kv_tile_bytes(config, AttentionKind::global, ask.kv_global) / kTileTokens;
-  plan.max_context = largest_context(config, facts, ask, std::max(config.context, ask.context));
-  plan.max_parallel = largest_parallel(config, facts, ask);
-  plan.runs_out_first = plan.global_bytes_per_token > 0 ? MemoryCategory::kv_global : MemoryCategory::kv_local;
+  plan.max_context = largest_context(config, facts, asked, std::max(config.context, ask.context));
+  plan.max_parallel = largest_parallel(config, facts, asked);
+  PlanAsk more = asked;
+  more.context = ask.context > (1U << 30) ? ask.context : 2 * ask.context + kTileTokens;
+  plan.grows_with_context = fastest_growing(config, facts, asked, more);
+  more = asked;
+  more.parallel = ask.parallel + 1;
+  plan.grows_with_parallel = fastest_growing(config, facts, asked, more);
 
   if (facts.read_gb_per_s > 0) {
     // Decode reads every weight once a token; the embedding is read once more only when it is not the head.

@@ -68,7 +68,8 @@ struct Plan {
   std::uint64_t global_bytes_per_token = 0;  ///< of all global layers
   std::uint32_t max_context = 0;   ///< largest context that fits with the rest as asked; 0: none
   std::uint32_t max_parallel = 0;  ///< most sequences that fit with the rest as asked; 0: none
-  MemoryCategory runs_out_first = MemoryCategory::kv_global;  ///< the category that grows fastest with the context
+  MemoryCategory grows_with_context = MemoryCategory::kv_global;   ///< what runs out first as the context grows
+  MemoryCategory grows_with_parallel = MemoryCategory::kv_global;  ///< what runs out first as sequences are added
   double prefill_tokens_per_s = 0;  ///< expected; an estimate
   double decode_tokens_per_s = 0;
   std::vector<PlanSuggestion> suggestions;  ///< when it does not fit: the nearest settings that do, at most three
@@ -126,6 +127,8 @@ TieredSizes make_tiered_sizes(const ModelConfig& config);
 /// What the decoder is sized for under `ask`.
 WorkspaceAsk workspace_ask(const PlanAsk& ask);
 
+/// The plan for `ask`. With `auto` and no bytes given for it, Plan::ask has the bytes that the budget leaves, up to all
+/// tiles at 8 bits.
 Plan make_plan(const ModelConfig& config, const PlanFacts& facts, const PlanAsk& ask);
 
 /// The largest context up to `limit` that fits with the rest as asked; 0 when none does.

@@ -57,7 +57,7 @@ KvTileLayout KvTileLayout::of(KvType type, std::uint32_t kv_heads, std::uint32_t
     layout.key_bytes = layout.value_bytes = layout.key_scales + scales;
     return layout;
   }
-  layout.value_group = layout.rotated && type == KvType::q4 ? 2 * kPlainGroup : kPlainGroup;
+  layout.value_group = layout.rotated ? 2 * kPlainGroup : kPlainGroup;
   layout.key_scales = key_planes_bytes(type, head_dim);
   layout.key_bytes = round_up(layout.key_scales + 2 * head_dim * kHalf, std::uint64_t{64});
   layout.value_row = head_dim / 8 * code_bits(type);
