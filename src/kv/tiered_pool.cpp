@@ -57,10 +57,17 @@ SlabTile TieredPool::slab_tile(std::uint32_t entry) const {
           static_cast<std::uint32_t>(offset % sizes_.slab_bytes / bytes_of(forms_[entry]))};
 }
 
-/// Whether take() has a tile of `form`, made by compaction if need be.
+/// Whether there is a tile of `form` that leaves `reserved` slabs free.
+bool TieredPool::has_room(KvType form, std::uint32_t reserved) const {
+  return slabs_.free_slabs() >= reserved + (slabs_.free_tiles(form) > 0 ? 0 : 1);
+}
+
+/// The same, with compaction if need be.
 bool TieredPool::make_room(KvType form, std::uint32_t reserved) {
-  const auto room = [&] { return slabs_.free_tiles(form) > 0 || slabs_.free_slabs() > reserved; };
-  return room() || (compact() && room());
+  while (!has_room(form, reserved)) {
+    if (!compact()) return false;
+  }
+  return true;
 }
 
 /// Gives `entry` a tile of `form`; there is room.
@@ -112,7 +119,8 @@ Status TieredPool::grow(std::uint32_t sequence, std::uint32_t begin, std::uint32
 /// A tile for a new entry, in the highest form that is worth what others would lose for it.
 Status TieredPool::place(std::uint32_t entry, double share, bool keep, const KvMasses& masses, float* scratch) {
   KvType form = KvType::q8;
-  // The last free slab is kept for demotions, which need a tile before they give one back.
+  // The last free slab is kept for demotions, which need a tile before they give one back; what they free of a form
+  // adds up to a slab again.
   while (!make_room(form, 1)) {
     const Demotion other = cheapest(masses);
     const bool can_yield = !keep && form != KvType::q2;
@@ -143,7 +151,7 @@ TieredPool::Demotion TieredPool::cheapest(const KvMasses& masses) {
       masses.shares(sequence, layer, full_[sequence], shares_);
       for (std::uint32_t page = 1; page < movable; ++page) {
         const std::uint32_t at = entry(sequence, layer, page);
-        if (table_[at] == kNoTile || forms_[at] == KvType::q2) continue;
+        if (table_[at] == kNoTile || forms_[at] == KvType::q2 || !has_room(below(forms_[at]), 0)) continue;
         const double found = price(static_cast<double>(shares_[page]), forms_[at]);
         if (found < best.price) best = {at, found};
       }

@@ -52,6 +52,7 @@ class TieredPool {
   std::byte* data(std::uint32_t entry) const { return arena_.data() + std::uint64_t{table_[entry]} * kUnit; }
   SlabTile slab_tile(std::uint32_t entry) const;
   std::uint64_t bytes_of(KvType form) const { return sizes_.tile_bytes[static_cast<std::size_t>(form)]; }
+  bool has_room(KvType form, std::uint32_t reserved) const;
   bool make_room(KvType form, std::uint32_t reserved);
   void take(KvType form, std::uint32_t entry);
   bool compact();

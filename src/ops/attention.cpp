@@ -321,6 +321,23 @@ void store_rows(const OpContext& context, const Batch& batch, std::span<const Kv
   });
 }
 
+/// One head of a staged tile into tile `to` of the table.
+void requantize_head(const OpContext& context, const KvView& view, const std::byte* staged, std::uint64_t to,
+                     std::uint32_t head, float* floats) {
+  const std::uint64_t entry = to % view.table_size;
+  const KvTileLayout& layout =
+      view.types == nullptr ? view.layout : view.forms[static_cast<std::size_t>(view.types[entry])];
+  const KvTileLayout& from = *view.tail_layout;
+  if (layout.type == from.type) {
+    std::memcpy(view.tile(to) + layout.keys_offset(head), staged + from.keys_offset(head), from.key_bytes);
+    std::memcpy(view.tile(to) + layout.values_offset(head), staged + from.values_offset(head), from.value_bytes);
+    return;
+  }
+  float* values = floats + std::uint64_t{kTileTokens} * layout.head_dim;
+  context.kernels->kv_load_tile(from, staged, head, floats, values);
+  context.kernels->kv_store_tile(layout, view.tile(to), head, floats, values);
+}
+
 /// The tiles the batch filled go to their final form, through floats. A tile's bits depend on its 64 tokens only, not
 /// on the batches that brought them.
 void requantize_filled(const OpContext& context, const Batch& batch, std::span<const KvView> kv) {
@@ -336,12 +353,9 @@ void requantize_filled(const OpContext& context, const Batch& batch, std::span<c
           FilledTiles filled = filled_tiles(batch, kv, 0);
           while (index >= filled.staged_at + filled.count()) filled = filled_tiles(batch, kv, ++sequence);
           const KvView& view = kv[sequence];
-          auto* floats = reinterpret_cast<float*>(context.scratch(worker));
-          float* values = floats + std::uint64_t{kTileTokens} * view.layout.head_dim;
-          context.kernels->kv_load_tile(*view.tail_layout, context.staged_kv_tile(index, *view.tail_layout), head,
-                                        floats, values);
-          context.kernels->kv_store_tile(view.layout, view.tile(filled.first + index - filled.staged_at), head, floats,
-                                         values);
+          requantize_head(context, view, context.staged_kv_tile(index, *view.tail_layout),
+                          filled.first + index - filled.staged_at, head,
+                          reinterpret_cast<float*>(context.scratch(worker)));
         }
       });
 }
