@@ -161,7 +161,7 @@ Status KvPool::grow_pages(SequenceId sequence, std::uint32_t wanted) {
   }
   const std::uint32_t before = growing.pages;
   while (growing.pages < wanted) {
-    if (eviction_ != KvEviction::none && growing.held >= sizes_.held_pages && !evict_one(sequence, wanted)) {
+    if (eviction_ != KvEviction::none && growing.held >= sizes_.held_pages && !evict_one(sequence, std::min(before, wanted - std::min(wanted, kRecentPages)))) {
       drop_pages(sequence, before, growing.pages);
       return no_fit(fmt::format("a chunk needs more KV pages than the {} a sequence keeps", sizes_.held_pages));
     }
@@ -187,10 +187,9 @@ Status KvPool::own_partial_page(SequenceId sequence) {
   return ok_status();
 }
 
-/// Drops the page that a sequence can spare best; the first and the last ones up to `wanted` stay.
-bool KvPool::evict_one(SequenceId sequence, std::uint32_t wanted) {
+/// Drops the page among the first `movable` that a sequence can spare best; its very first one stays.
+bool KvPool::evict_one(SequenceId sequence, std::uint32_t movable) {
   Sequence& s = sequences_[sequence];
-  const std::uint32_t movable = std::min(s.pages, wanted - std::min(wanted, kRecentPages));
   std::uint32_t victim = kNoTile;
   if (eviction_ == KvEviction::age) {
     for (std::uint32_t i = 1; i < movable && victim == kNoTile; ++i) {

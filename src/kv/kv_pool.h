@@ -101,7 +101,7 @@ class KvPool {
   std::uint32_t pages_for(std::uint32_t tokens) const;
   Status grow_pages(SequenceId sequence, std::uint32_t wanted);
   Status own_partial_page(SequenceId sequence);
-  bool evict_one(SequenceId sequence, std::uint32_t wanted);
+  bool evict_one(SequenceId sequence, std::uint32_t movable);
   void drop_pages(SequenceId sequence, std::uint32_t begin, std::uint32_t end);
   Status check_rings(const Sequence& sequence, std::uint32_t tokens, std::uint32_t moved_from) const;
   void restore_tails(SequenceId sequence, std::uint32_t tokens);

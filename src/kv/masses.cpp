@@ -1,9 +1,16 @@
 #include "kv/masses.h"
 
 #include <algorithm>
-#include <numeric>
+#include <cmath>
 
 namespace carat {
+namespace {
+
+/// What is left of a mass after each new page: early rows shared their attention among few tiles, and what they looked
+/// at says little of what later ones will.
+constexpr float kKeptAPage = 0.9F;
+
+}  // namespace
 
 Result<KvMasses> KvMasses::create(Budget& budget, std::uint32_t sequences, std::uint32_t layers, std::uint32_t kv_heads,
                                   std::uint32_t heads, std::uint32_t pages) {
@@ -25,16 +32,13 @@ float* KvMasses::of(std::uint32_t sequence, std::uint32_t layer) const {
 
 void KvMasses::start(std::uint32_t sequence, std::uint32_t begin, std::uint32_t end) {
   if (values_.empty()) return;
+  const float kept = std::pow(kKeptAPage, static_cast<float>(end - begin));
   for (std::uint32_t layer = 0; layer < layers_; ++layer) {
-    float* masses = of(sequence, layer);
-    float* born = masses + std::uint64_t{kv_heads_} * pages_;
-    float total = 0;
-    for (std::uint32_t head = 0; head < kv_heads_; ++head) {
-      float* row = masses + std::uint64_t{head} * pages_;
-      std::fill(row + begin, row + end, 0.0F);
-      total = std::accumulate(row, row + begin, total);
+    for (std::uint32_t row = 0; row <= kv_heads_; ++row) {
+      float* values = of(sequence, layer) + std::uint64_t{row} * pages_;
+      for (std::uint32_t tile = 0; tile < begin; ++tile) values[tile] *= kept;
+      std::fill(values + begin, values + end, 0.0F);
     }
-    std::fill(born + begin, born + end, total);
   }
 }
 
@@ -51,16 +55,15 @@ void KvMasses::remove(std::uint32_t sequence, std::uint32_t begin, std::uint32_t
 void KvMasses::shares(std::uint32_t sequence, std::uint32_t layer, std::uint32_t tiles,
                       std::vector<float>& shares) const {
   const float* masses = of(sequence, layer);
-  const float* born = masses + std::uint64_t{kv_heads_} * pages_;
+  const float* looks = masses + std::uint64_t{kv_heads_} * pages_;
   shares.assign(tiles, 0.0F);
   for (std::uint32_t head = 0; head < kv_heads_; ++head) {
     for (std::uint32_t tile = 0; tile < tiles; ++tile) shares[tile] += masses[std::uint64_t{head} * pages_ + tile];
   }
-  const float total = std::accumulate(shares.begin(), shares.end(), 0.0F);
-  // Every probed row adds 1 a head: total - born counts rows times heads. One more row of even attention is assumed.
-  const auto heads = static_cast<float>(heads_);
+  // One more row of even attention is assumed, so that a tile nobody looked at counts as average.
   for (std::uint32_t tile = 0; tile < tiles; ++tile) {
-    shares[tile] = (shares[tile] + heads / static_cast<float>(tiles)) / (total - born[tile] + heads);
+    const auto heads = static_cast<float>(heads_);
+    shares[tile] = (shares[tile] / heads + 1 / static_cast<float>(tiles)) / (looks[tile] + 1);
   }
 }
 

@@ -9,14 +9,14 @@
 namespace carat {
 
 /// For each sequence and global layer: what each kv head's queries gave each tile ([kv_heads][pages], summed over the
-/// probed rows), and the total of the layer when the tile was new ([pages]).
+/// probed rows), and how many probed rows could look at it ([pages]).
 class KvMasses {
  public:
   static Result<KvMasses> create(Budget& budget, std::uint32_t sequences, std::uint32_t layers, std::uint32_t kv_heads,
                                  std::uint32_t heads, std::uint32_t pages);
 
   bool empty() const { return values_.empty(); }
-  /// [kv_heads][pages] that attention adds to; null when masses are not kept.
+  /// What attention adds to, see KvView::mass; null when masses are not kept.
   float* of(std::uint32_t sequence, std::uint32_t layer) const;
   std::uint64_t stride() const { return pages_; }
 

@@ -14,6 +14,11 @@ double error_of(KvType form) { return form == KvType::q8 ? 0.001 : form == KvTyp
 
 KvType below(KvType form) { return form == KvType::q8 ? KvType::q4 : KvType::q2; }
 
+/// Slabs that stay free when a tile of `form` is taken: a demotion needs its tile before it gives one back, and ends in
+/// q2, so each step down may use a slab that the step above it may not. What demotions free of a form adds up to a slab.
+constexpr std::uint32_t kReservedForNew = 2;
+constexpr std::uint32_t reserved_for_demotion(KvType to) { return to == KvType::q4 ? 1 : 0; }
+
 constexpr std::array<KvType, 3> kForms{KvType::q8, KvType::q4, KvType::q2};
 
 }  // namespace
@@ -119,9 +124,7 @@ Status TieredPool::grow(std::uint32_t sequence, std::uint32_t begin, std::uint32
 /// A tile for a new entry, in the highest form that is worth what others would lose for it.
 Status TieredPool::place(std::uint32_t entry, double share, bool keep, const KvMasses& masses, float* scratch) {
   KvType form = KvType::q8;
-  // The last free slab is kept for demotions, which need a tile before they give one back; what they free of a form
-  // adds up to a slab again.
-  while (!make_room(form, 1)) {
+  while (!make_room(form, kReservedForNew)) {
     const Demotion other = cheapest(masses);
     const bool can_yield = !keep && form != KvType::q2;
     if (can_yield && (other.entry == kNoTile || price(share, form) <= other.price)) {
@@ -139,7 +142,7 @@ Status TieredPool::place(std::uint32_t entry, double share, bool keep, const KvM
 double TieredPool::price(double share, KvType form) const {
   const KvType to = below(form);
   const auto freed = static_cast<double>(bytes_of(form) - bytes_of(to));
-  return share * share * (error_of(to) - error_of(form)) / freed;
+  return share * (error_of(to) - error_of(form)) / freed;
 }
 
 TieredPool::Demotion TieredPool::cheapest(const KvMasses& masses) {
@@ -151,7 +154,8 @@ TieredPool::Demotion TieredPool::cheapest(const KvMasses& masses) {
       masses.shares(sequence, layer, full_[sequence], shares_);
       for (std::uint32_t page = 1; page < movable; ++page) {
         const std::uint32_t at = entry(sequence, layer, page);
-        if (table_[at] == kNoTile || forms_[at] == KvType::q2 || !has_room(below(forms_[at]), 0)) continue;
+        if (table_[at] == kNoTile || forms_[at] == KvType::q2) continue;
+        if (!has_room(below(forms_[at]), reserved_for_demotion(below(forms_[at])))) continue;
         const double found = price(static_cast<double>(shares_[page]), forms_[at]);
         if (found < best.price) best = {at, found};
       }
@@ -163,7 +167,7 @@ TieredPool::Demotion TieredPool::cheapest(const KvMasses& masses) {
 bool TieredPool::demote(std::uint32_t entry, float* scratch) {
   const KvType from = forms_[entry];
   const KvType to = below(from);
-  if (!make_room(to, 0)) return false;
+  if (!make_room(to, reserved_for_demotion(to))) return false;
   const std::byte* old_data = data(entry);
   const SlabTile old = slab_tile(entry);
   take(to, entry);

@@ -104,13 +104,12 @@ class AttentionPass {
     return item;
   }
 
-  /// The item of the sequence's last row alone.
-  Item last_row(std::uint32_t sequence, std::uint32_t kv_head) const {
+  /// The item of one row alone.
+  Item single_row(std::uint32_t sequence, std::uint32_t kv_head, std::uint64_t position) const {
     Item item;
     item.sequence = sequence;
     item.kv_head = kv_head;
-    const std::uint64_t end = end_position(batch_, sequence);
-    set_rows(item, end - 1, end);
+    set_rows(item, position, position + 1);
     return item;
   }
 
@@ -223,19 +222,21 @@ class AttentionPass {
 
   void whole(const Item& item, int worker) const { finish(item, walk(item, worker)); }
 
-  /// Adds what the last row of each sequence that asks gives to each tile to the sequence's masses: of a chunk's last
-  /// row, and of every kMassInterval-th generated one.
+  /// Adds what some rows of each sequence that asks give to each tile to the sequence's masses: of prompts the last
+  /// row of each tile, of answers every kMassInterval-th.
   void probe_masses() const {
-    const std::int64_t probes = std::int64_t{batch_.sequences()} * layer_.kv_heads;
     const bool any = std::any_of(kv_.begin(), kv_.end(), [](const KvView& view) { return view.mass != nullptr; });
     if (!any) return;
-    context_.pool->parallel_for(probes, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
+    const std::int64_t tasks = std::int64_t{batch_.sequences()} * layer_.kv_heads;
+    context_.pool->parallel_for(tasks, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
       for (std::int64_t i = begin; i < end; ++i) {
         const auto sequence = static_cast<std::uint32_t>(i / layer_.kv_heads);
-        const bool asked = end_position(batch_, sequence) - first_position(batch_, sequence) > 1 ||
-                           end_position(batch_, sequence) % kMassInterval == 0;
-        if (kv_[sequence].mass != nullptr && asked) {
-          probe(last_row(sequence, static_cast<std::uint32_t>(i % layer_.kv_heads)), worker);
+        if (kv_[sequence].mass == nullptr) continue;
+        const std::uint64_t first = first_position(batch_, sequence);
+        const std::uint64_t last = end_position(batch_, sequence);
+        const std::uint64_t step = last - first > 1 ? kTileTokens : kMassInterval;
+        for (std::uint64_t next = round_up(first + 1, step); next <= last; next += step) {
+          probe(single_row(sequence, static_cast<std::uint32_t>(i % layer_.kv_heads), next - 1), worker);
         }
       }
     });
@@ -246,8 +247,13 @@ class AttentionPass {
     float* sums = thread_floats(worker) + 2 * attention_state_floats(most_lanes, layer_.head_dim) +
                   most_lanes * layer_.head_dim;
     const State state = walk(item, worker, sums);
-    float* mass = kv_[item.sequence].mass + item.kv_head * kv_[item.sequence].mass_stride;
-    for (std::uint64_t tile = item.tile_begin; tile < item.tile_end; ++tile) {
+    const KvView& view = kv_[item.sequence];
+    float* mass = view.mass + item.kv_head * view.mass_stride;
+    float* looks = view.mass + layer_.kv_heads * view.mass_stride;
+    // The row's own tile may have no place in the tables yet.
+    const std::uint64_t end = std::min(item.tile_end, view.mass_stride);
+    for (std::uint64_t tile = item.tile_begin; tile < end; ++tile) {
+      if (item.kv_head == 0) looks[tile] += 1;
       for (std::uint32_t head = 0; head < group_; ++head, sums += 2) {
         if (sums[1] > 0) mass[tile] += sums[1] * std::exp(sums[0] - state.maximum[head]) / state.sum[head];
       }

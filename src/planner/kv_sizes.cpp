@@ -23,14 +23,14 @@ std::uint64_t tile_bytes(const ModelConfig& config, KvType type) {
 bool has_tail(KvType type) { return needs_full_tiles(type) || type == KvType::automatic; }
 
 /// The least arena `auto` can hold all sequences in: what is protected at 8 bits, all else at 2, a slab of each form
-/// that is not full, and one to move tiles through.
+/// that is not full, and two to move tiles through.
 std::uint64_t least_tiered_bytes(const TieredSizes& tiers, std::uint64_t sequences, std::uint64_t layers,
                                  std::uint64_t pages) {
   const std::uint64_t kept = std::min<std::uint64_t>(pages, 1 + kRecentPages);
   const std::uint64_t q8 = saturating_mul(sequences * layers, kept);
   const std::uint64_t q2 = saturating_mul(sequences * layers, pages - kept);
   const std::uint64_t slabs = ceil_div<std::uint64_t>(q8, tiers.tiles_per_slab(KvType::q8)) +
-                              ceil_div<std::uint64_t>(q2, tiers.tiles_per_slab(KvType::q2)) + 3;
+                              ceil_div<std::uint64_t>(q2, tiers.tiles_per_slab(KvType::q2)) + 5;
   return saturating_mul(slabs, tiers.slab_bytes);
 }
 
@@ -56,7 +56,7 @@ void size_global(const ModelConfig& config, const PlanAsk& ask, KvSizes& sizes) 
   }
   sizes.page_bytes = layers * tile_bytes(config, KvType::q8);
   const TieredSizes tiers = make_tiered_sizes(config);
-  const std::uint64_t most = saturating_mul(ceil_div<std::uint64_t>(entries * layers, kSlabTiles) + 1, tiers.slab_bytes);
+  const std::uint64_t most = saturating_mul(ceil_div<std::uint64_t>(entries * layers, kSlabTiles) + 2, tiers.slab_bytes);
   const std::uint64_t least = least_tiered_bytes(tiers, sizes.parallel, layers, sizes.pages_per_sequence);
   const std::uint64_t wanted = ask.kv_global_bytes == 0 ? most : ask.kv_global_bytes;
   sizes.tiered_bytes = std::min(std::max(wanted, least), std::max(most, least)) / tiers.slab_bytes * tiers.slab_bytes;

@@ -74,7 +74,8 @@ struct KvView {
   std::byte* tail = nullptr;
   const KvTileLayout* tail_layout = nullptr;
 
-  /// Attention mass [kv_heads][mass_stride] that is added to by tile index; null when nobody asks.
+  /// By tile index, added to by attention: what each kv head's queries gave it [kv_heads][mass_stride], then how many
+  /// rows could have [mass_stride]. Null when nobody asks.
   float* mass = nullptr;
   std::uint64_t mass_stride = 0;
 
