@@ -109,6 +109,7 @@ Result<Answer> make_answer(Session& session, Engine& engine, AnswerOptions optio
       progress(read, answer.prompt_tokens);
     }
   }
+  if (Profile* profile = session.decoder().profile(); profile != nullptr) profile->finish();
   CARAT_TRY(failure);
   if (output.code() == StatusCode::interrupted) {
     answer.interrupted = true;  // the signal came while text was being written

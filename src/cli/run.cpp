@@ -13,7 +13,9 @@
 #include "base/log.h"
 #include "cli/answer.h"
 #include "cli/command.h"
+#include "cli/profile_report.h"
 #include "cli/text_input.h"
+#include "os/file.h"
 #include "os/signals.h"
 #include "os/terminal.h"
 #include "text/chat_template.h"
@@ -33,6 +35,7 @@ struct RunOptions {
   bool chat = false;
   bool special = false;
   bool stats = false;
+  std::optional<std::string> profile;  ///< empty: no picture
   std::string system;
   std::string overflow = "refuse";
   std::uint32_t max_tokens = std::numeric_limits<std::uint32_t>::max();
@@ -147,8 +150,26 @@ std::string stats_text(Session& session, const Answer& answer) {
       memory_table(session));
 }
 
+/// A picture that cannot be written is refused before the work, not after it.
+Status check_profile_file(const RunOptions& options) {
+  if (!options.profile || options.profile->empty()) return ok_status();
+  if (!options.profile->ends_with(".html")) {
+    return invalid(fmt::format("--profile {}: expected a FILE.html; without one, --profile comes last", *options.profile));
+  }
+  return AtomicFile::create(*options.profile).status();
+}
+
+/// The table on stderr, unless the machine output has it, and the picture.
+Status show_profile(const RunOptions& options, const ProfileReport& report) {
+  if (!options.common.json) fmt::print(stderr, "{}", profile_table(report));
+  if (options.profile->empty()) return ok_status();
+  CARAT_ASSIGN(AtomicFile file, AtomicFile::create(*options.profile));
+  CARAT_TRY(file.write(profile_html(report)));
+  return file.commit();
+}
+
 /// The tokens go out one by one, between the parts before and after them.
-Status print_answer_json(Session& session, const Answer& answer) {
+Status print_answer_json(Session& session, const Answer& answer, const std::optional<ProfileReport>& profile) {
   std::string text = json_text({{"text", answer.text},
                                 {"finish_reason", answer.interrupted ? "cancelled" : name(answer.reason)},
                                 {"prompt_tokens", answer.prompt_tokens},
@@ -164,23 +185,28 @@ Status print_answer_json(Session& session, const Answer& answer) {
     text.clear();
   }
   text += "],";
-  text += json_text({{"timings",
-                      {{"load_s", session.load_seconds()},
-                       {"first_token_s", answer.first_token_seconds},
-                       {"prefill_tokens_per_s", answer.prefill_rate()},
-                       {"decode_tokens_per_s", answer.decode_rate()}}},
-                     {"memory", memory_json(session)}})
-              .substr(1);
+  nlohmann::ordered_json rest = {{"timings",
+                                  {{"load_s", session.load_seconds()},
+                                   {"first_token_s", answer.first_token_seconds},
+                                   {"prefill_tokens_per_s", answer.prefill_rate()},
+                                   {"decode_tokens_per_s", answer.decode_rate()}}},
+                                 {"memory", memory_json(session)}};
+  if (profile) rest["profile"] = profile_json(*profile);
+  text += json_text(rest).substr(1);
   return write_stdout(text + "\n");
 }
 
 Status run_once(const RunOptions& options, Session& session, Engine& engine, const std::string& text) {
   CARAT_ASSIGN(AnswerOptions asked, answer_options(options, session));
+  Profile* const profile = session.decoder().profile();
+  if (profile != nullptr) profile->begin();
   {
     // The tokens of a long text may be as large as the text: they need their room in the budget.
     CARAT_ASSIGN(const Reservation room,
                  session.budget().try_reserve(MemoryCategory::io, text.size() < kSmallText ? 0 : 2 * text.size(),
                                               "tokenizing the prompt"));
+    const ProfileClock clock(profile, ProfileModule::tokenizer);
+    if (profile != nullptr) profile->add_bytes(ProfileModule::tokenizer, text.size());
     CARAT_ASSIGN(asked.request.prompt, prompt_tokens(options, session, text));
   }
   if (asked.request.prompt.empty()) return invalid("the prompt is empty and the model takes no BOS token");
@@ -188,11 +214,14 @@ Status run_once(const RunOptions& options, Session& session, Engine& engine, con
     truncate_left(asked.request.prompt, session.kv().context(), session.tokenizer());
   }
   CARAT_ASSIGN(const Answer answer, make_answer(session, engine, std::move(asked)));
+  std::optional<ProfileReport> report;
+  if (profile != nullptr) report = make_profile_report(session, *profile, answer);
   if (options.common.json) {
-    CARAT_TRY(print_answer_json(session, answer));
+    CARAT_TRY(print_answer_json(session, answer, report));
   } else {
     CARAT_TRY(write_stdout("\n"));
   }
+  if (report) CARAT_TRY(show_profile(options, *report));
   if (options.stats || answer.interrupted) fmt::print(stderr, "{}", stats_text(session, answer));
   return answer.interrupted ? interrupted("") : ok_status();
 }
@@ -210,7 +239,13 @@ Status run_chat(const RunOptions& options, Session& session, Engine& engine) {
     if (line->empty()) continue;
     messages.push_back({"user", clean_text(*line)});
     CARAT_ASSIGN(AnswerOptions asked, answer_options(options, session));
-    CARAT_ASSIGN(asked.request.prompt, chat_tokens(session, chat, messages));
+    Profile* const profile = session.decoder().profile();
+    if (profile != nullptr) profile->begin();
+    {
+      const ProfileClock clock(profile, ProfileModule::tokenizer);
+      if (profile != nullptr) profile->add_bytes(ProfileModule::tokenizer, line->size());
+      CARAT_ASSIGN(asked.request.prompt, chat_tokens(session, chat, messages));
+    }
     if (options.overflow == "truncate-left") {
       truncate_left(asked.request.prompt, session.kv().context(), session.tokenizer());
     }
@@ -224,6 +259,7 @@ Status run_chat(const RunOptions& options, Session& session, Engine& engine) {
     }
     CARAT_TRY(write_stdout("\n"));
     if (options.stats || answer->interrupted) fmt::print(stderr, "{}", stats_text(session, *answer));
+    if (profile != nullptr) CARAT_TRY(show_profile(options, make_profile_report(session, *profile, *answer)));
     messages.push_back({"assistant", answer->text});
   }
   return prompting ? write_stdout("\n") : ok_status();
@@ -254,10 +290,13 @@ Status run_run(const RunOptions& options) {
   }
   CARAT_ASSIGN(SessionOptions asked, options.common.session());
   CARAT_TRY(sampling_params(options).status());
+  CARAT_TRY(check_profile_file(options));
   CARAT_ASSIGN(const std::optional<std::string> text, prompt_source(options));
   asked.chat = options.chat || !text;
   CARAT_ASSIGN(auto session, Session::open(asked, progress_bar("loading", options.common.quiet)));
   CARAT_ASSIGN(Engine engine, Engine::create(*session));
+  Profile profile;
+  if (options.profile) session->decoder().set_profile(&profile);
   return text ? run_once(options, *session, engine, *text) : run_chat(options, *session, engine);
 }
 
@@ -295,6 +334,10 @@ void add_run(CLI::App& app, Action& action) {
   command->add_flag("--special", options->special, "recognise control pieces in the prompt");
   command->add_option("--overflow", options->overflow, "a prompt longer than the context: refuse or truncate-left");
   command->add_flag("--stats", options->stats, "print speed and the memory table to stderr");
+  command->add_option("--profile", options->profile,
+                      "print time, bytes and memory by module to stderr; with FILE.html also as a picture")
+      ->expected(0, 1)
+      ->type_name("[FILE.html]");
   add_sampling_options(*command, *options);
 }
 

@@ -107,6 +107,7 @@ class Session {
   const std::string& chat_template() const { return chat_template_; }
   Budget& budget() { return *planned_.budget; }
   Decoder& decoder() { return *decoder_; }
+  const ModelWeights& weights() const { return weights_; }
   KvPool& kv() { return kv_; }
   double load_seconds() const { return load_seconds_; }
 
