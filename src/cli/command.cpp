@@ -10,7 +10,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
-#include "memory/resident.h"
 #include "os/signals.h"
 #include "os/terminal.h"
 
@@ -112,33 +111,6 @@ std::string json_text(const nlohmann::ordered_json& value) {
 
 Status print_json(const nlohmann::ordered_json& value) {
   return write_stdout(json_text(value) + "\n");
-}
-
-nlohmann::ordered_json memory_json(Session& session) {
-  const BudgetReport report = session.budget().report();
-  const auto resident = read_resident_memory();
-  nlohmann::ordered_json categories;
-  for (int i = 0; i < kMemoryCategoryCount; ++i) {
-    const auto category = static_cast<MemoryCategory>(i);
-    const CategoryUse& use = report[category];
-    categories[std::string(name(category))] = {
-        {"planned", use.planned}, {"reserved", use.reserved}, {"peak", use.peak}};
-  }
-  return {{"budget", report.limit},
-          {"planned", session.plan().total},
-          {"peak_rss", resident.ok() ? resident->peak : 0},
-          {"swap", resident.ok() ? resident->swapped : 0},
-          {"categories", std::move(categories)}};
-}
-
-std::string memory_table(Session& session) {
-  const auto resident = read_resident_memory();
-  std::string text = plan_table(session.plan());
-  if (resident.ok()) {
-    text += fmt::format("  {:<12} {:>10}  resident at its highest, {} swapped\n", "measured",
-                        human_bytes(resident->peak), human_bytes(resident->swapped));
-  }
-  return text;
 }
 
 namespace {

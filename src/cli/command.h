@@ -79,7 +79,7 @@ std::string json_text(const nlohmann::ordered_json& value);
 /// The same on stdout, as a line.
 Status print_json(const nlohmann::ordered_json& value);
 
-/// "memory" of the machine output: budget, planned, peak_rss, swap, categories.
+/// "memory" of the machine output: budget, planned, what the process uses, and the categories as they are now.
 nlohmann::ordered_json memory_json(Session& session);
 /// The table of the same for people.
 std::string memory_table(Session& session);

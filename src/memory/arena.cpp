@@ -42,7 +42,7 @@ Result<Arena> Arena::allocate(Budget& budget, MemoryCategory category, std::uint
   if (bytes == 0) return arena;
   if (bytes > (std::uint64_t{1} << 62)) return no_fit(fmt::format("{} needs {} bytes", what, bytes));
   arena.bytes_ = round_up(bytes, kPage);
-  CARAT_ASSIGN(arena.reservation_, budget.try_reserve(category, arena.bytes_, what));
+  CARAT_ASSIGN(arena.reservation_, budget.try_reserve_block(category, arena.bytes_, what));
 
   // Alignment costs address space only: the slack is never touched, so it is never resident.
   const bool huge = huge_pages == HugePages::advise && arena.bytes_ >= kHugePage;
@@ -65,6 +65,7 @@ Result<Arena> Arena::allocate(Budget& budget, MemoryCategory category, std::uint
     // With transparent huge pages on "always", an untouched tail or a small block would else become 2 MiB resident.
     madvise(arena.data_ + advised, arena.bytes_ - advised, MADV_NOHUGEPAGE);
   }
+  budget.mapped(arena.reservation_, arena.data_);
   return arena;
 }
 
@@ -79,7 +80,7 @@ void Arena::reset() {
   if (mapping_ != nullptr) munmap(mapping_, mapping_bytes_);
   data_ = mapping_ = nullptr;
   bytes_ = mapping_bytes_ = 0;
-  reservation_.release();
+  reservation_.release();  // last: what is mapped is reserved
 }
 
 }  // namespace carat

@@ -43,9 +43,9 @@ TEST(MachineOutput, Run) {
   }
   EXPECT_EQ(joined, run["text"].get<std::string>());
   expect_numbers(run["timings"], {"load_s", "first_token_s", "prefill_tokens_per_s", "decode_tokens_per_s"});
-  expect_numbers(run["memory"], {"budget", "planned", "peak_rss", "swap"});
+  expect_numbers(run["memory"], {"budget", "planned", "rss", "peak_rss", "swap"});
   for (const char* category : kCategories) {
-    expect_numbers(run["memory"]["categories"][category], {"planned", "reserved", "peak"});
+    expect_numbers(run["memory"]["categories"][category], {"planned", "reserved", "allocated", "resident", "peak"});
   }
 }
 

@@ -45,6 +45,39 @@ INSTANTIATE_TEST_SUITE_P(Models, Plan,
                          testing::Values(Case{"gemma3-270m", "512"}, Case{"smollm2-135m-instruct", "512"},
                                          Case{"smollm2-135m-instruct", "2048"}));
 
+constexpr const char* kSizedByThePlan[]{"weights", "kv.local", "kv.global", "activations", "logits", "tokenizer"};
+
+/// What is planned is what is allocated, and the pages of the categories are the process's own.
+class Categories : public testing::TestWithParam<const char*> {};
+
+TEST_P(Categories, AreAsPlannedAndAddUpToTheResidentSet) {
+  const bool fixture = std::string(GetParam()) == "tiny";
+  const std::string model = fixture ? tiny() : real_model(GetParam());
+  if (model.empty()) GTEST_SKIP() << GetParam() << " has not been fetched (make models)";
+  const TemporaryFolder folder;
+  write_bytes(folder / "text", long_text(fixture ? 4000 : 40000));
+  const auto json = parse(run_carat({"run", model, "-f", folder / "text", "--overflow", "truncate-left", "--ctx", "512",
+                                     "-n", "1", "--json", "-q"},
+                                    {.seconds = 600}));
+  EXPECT_EQ(json["prompt_tokens"], 512);
+  const auto& memory = json["memory"];
+  for (const char* category : kSizedByThePlan) {
+    const auto planned = memory["categories"][category]["planned"].get<double>();
+    const auto allocated = memory["categories"][category]["allocated"].get<double>();
+    EXPECT_NEAR(planned, allocated, std::max(0.01 * planned, 65536.0)) << category;
+    EXPECT_LE(memory["categories"][category]["resident"].get<double>(), allocated) << category;
+  }
+#ifndef CARAT_SANITIZED
+  double sum = 0;
+  for (const auto& category : memory["categories"]) sum += category["resident"].get<double>();
+  const auto rss = memory["rss"].get<double>();
+  EXPECT_EQ(memory["resident_from"], "pagemap");
+  EXPECT_NEAR(sum, rss, 0.02 * rss) << memory;
+#endif
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Categories, testing::Values("tiny", "gemma3-270m", "smollm2-135m-instruct"));
+
 /// Details of a long answer are reserved too: it runs inside the budget or is refused.
 TEST(Budget, HoldsWhileLogProbabilitiesPileUp) {
 #ifdef CARAT_SANITIZED

@@ -32,6 +32,27 @@ TEST(Budget, GivesBackOnDestructionAndKeepsThePeak) {
   EXPECT_EQ(budget.report()[MemoryCategory::kv_global].peak, 700u);
 }
 
+TEST(Budget, AllocatedIsWhatIsMappedOrHeldForTheHeap) {
+  Budget budget;
+  const std::uint64_t before = reserved_heap_bytes();
+  {
+    const auto heap = budget.try_reserve(MemoryCategory::io, 1000, "tokens");
+    const auto process = budget.try_reserve(MemoryCategory::fixed, 5000, "the process itself");
+    auto arena = Arena::allocate(budget, MemoryCategory::io, 4096, "block");
+    ASSERT_TRUE(heap.ok() && process.ok() && arena.ok());
+    const Arena moved = std::move(arena).value();
+    EXPECT_EQ(budget.report()[MemoryCategory::io].allocated, 5096U);
+    EXPECT_EQ(budget.report()[MemoryCategory::fixed].reserved, 5000U);
+    EXPECT_EQ(budget.report()[MemoryCategory::fixed].allocated, 0U);
+    EXPECT_EQ(reserved_heap_bytes(), before + 1000);
+    ASSERT_EQ(budget.blocks().size(), 1U);
+    EXPECT_EQ(budget.blocks()[0].data, moved.data());
+  }
+  EXPECT_EQ(budget.report()[MemoryCategory::io].allocated, 0U);
+  EXPECT_EQ(reserved_heap_bytes(), before);
+  EXPECT_TRUE(budget.blocks().empty());
+}
+
 TEST(Arena, IsReservedBeforeItExistsAndResidentOnlyWhereTouched) {
   Budget budget(64 << 20);
   EXPECT_FALSE(Arena::allocate(budget, MemoryCategory::weights, 65 << 20, "too much").ok());
