@@ -132,11 +132,18 @@ void Engine::run_batch(std::span<const StepItem> items) {
   batch.positions = positions_;
   batch.seq_begin = seq_begin_;
   batch.rows_with_logits = logits_rows_;
+  if (Profile* profile = session_->decoder().profile(); profile != nullptr) {
+    profile->enter(batch.generated_rows == batch.rows() ? ProfilePhase::answer : ProfilePhase::prompt);
+  }
   session_->decoder().forward(batch, session_->kv(), sequences_);
 }
 
 void Engine::take_token(RequestId id, std::span<float> logits) {
   if (!requests_.contains(id)) return;  // another request's sink cancelled it
+  Profile* const profile = session_->decoder().profile();
+  ProfileClock clock(profile, ProfileModule::sampling);
+  // The row is read at least once.
+  if (profile != nullptr) profile->add_bytes(ProfileModule::sampling, logits.size_bytes());
   Running& running = requests_.at(id);
   const Request& request = running.request;
   TokenEvent event;
@@ -171,6 +178,7 @@ void Engine::take_token(RequestId id, std::span<float> logits) {
     event.top = std::span(top_).first(listed);
   }
   running.tokens.push_back(event.token);
+  clock.next(ProfileModule::output);
   const bool go_on = !running.sink.token || running.sink.token(event);
   if (!requests_.contains(id)) return;  // the sink cancelled it
   if (!go_on) return end(id, FinishReason::stop, ok_status());

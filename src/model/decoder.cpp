@@ -4,6 +4,7 @@
 #include <array>
 
 #include "arch/rope_factors.h"
+#include "model/traffic.h"
 #include "ops/attention.h"
 #include "ops/linear.h"
 #include "ops/rope.h"
@@ -72,17 +73,26 @@ void Decoder::forward(const Batch& batch, KvPool& kv, std::span<const SequenceId
     // More rows of one sequence than the rings have slack for would overwrite keys that its first rows still see.
     CARAT_CHECK(batch.seq_begin[s + 1] - batch.seq_begin[s] <= chunk_);
   }
+  ProfileClock clock(profile_, ProfileModule::embed);
   embed(batch);
+  clock.next(ProfileModule::rope_store);
   const auto rope_positions = batch.rope_positions.empty() ? batch.positions : batch.rope_positions;
   for (std::size_t kind = 0; kind < rope_frequencies_.size(); ++kind) {
     fill_rope_table(context_, rope_frequencies_[kind], rope_positions,
                     floats(workspace_.rope) + kind * max_rows_ * config_->head_dim);
   }
+  clock.stop();
   for (std::uint32_t layer = 0; layer < config_->layers.size(); ++layer) {
     for (std::uint32_t s = 0; s < batch.sequences(); ++s) kv_views_[s] = kv.view(sequences[s], layer);
     attention_block(batch, layer);
     mlp_block(batch, layer);
+    if (profile_ != nullptr) {
+      add_layer_traffic(*profile_, *config_, layer, weights_->layers[layer], batch,
+                        std::span(kv_views_).first(batch.sequences()));
+    }
   }
+  if (profile_ != nullptr) add_ends_traffic(*profile_, *config_, *weights_, batch);
+  const ProfileClock last(profile_, ProfileModule::norms);
   final_rows_ = static_cast<std::uint32_t>(batch.rows_with_logits.size());
   final_generated_ = 0;
   const std::uint64_t width = config_->width;
@@ -97,6 +107,8 @@ void Decoder::forward(const Batch& batch, KvPool& kv, std::span<const SequenceId
 std::span<float> Decoder::logits(std::uint32_t first, std::uint32_t count) {
   CARAT_CHECK(first + count <= final_rows_ && count <= logits_rows_);
   const std::uint32_t generated = std::clamp(final_generated_, first, first + count) - first;
+  const ProfileClock clock(profile_, ProfileModule::head);
+  if (profile_ != nullptr) profile_->add_bytes(ProfileModule::head, weights_->head.layout.bytes());
   const LinearTarget target{&weights_->head, logits_.data(), config_->vocab};
   linear(context_,
          {floats(workspace_.final_hidden) + std::uint64_t{first} * config_->width, count, config_->width, generated},
@@ -132,7 +144,9 @@ void Decoder::attention_block(const Batch& batch, std::uint32_t layer) {
   float* v = floats(workspace_.value);
   const float* angles = floats(workspace_.rope) + std::uint64_t{rope_kind_[layer]} * max_rows_ * c.head_dim;
 
+  ProfileClock clock(profile_, ProfileModule::norms);
   rms_norm(context_, floats(workspace_.residual), rows, c.width, w.attn_norm, c.norm_offset, c.norm_eps, hidden);
+  clock.next(ProfileModule::qkv);
   const std::array<LinearTarget, 3> qkv{
       {{&w.q, q, c.q_width()}, {&w.k, k, c.kv_width()}, {&w.v, v, c.kv_width()}}};
   linear(context_, {hidden, rows, c.width, batch.generated_rows}, qkv);
@@ -141,6 +155,7 @@ void Decoder::attention_block(const Batch& batch, std::uint32_t layer) {
     add_bias(context_, k, w.k_bias, rows, c.kv_width());
     add_bias(context_, v, w.v_bias, rows, c.kv_width());
   }
+  clock.next(ProfileModule::rope_store);
   if (c.qk_norm) {
     rms_norm(context_, q, rows * c.heads, c.head_dim, w.q_norm, c.norm_offset, c.norm_eps, q);
     rms_norm(context_, k, rows * c.kv_heads, c.head_dim, w.k_norm, c.norm_offset, c.norm_eps, k);
@@ -150,11 +165,14 @@ void Decoder::attention_block(const Batch& batch, std::uint32_t layer) {
 
   const std::span<const KvView> views(kv_views_.data(), batch.sequences());
   store_kv(context_, batch, views, k, v);
+  clock.next(spec.window > 0 ? ProfileModule::attention_local : ProfileModule::attention_global);
   const AttentionLayer attention_layer{c.heads, c.kv_heads, c.head_dim, spec.window, c.query_scale, c.attn_softcap};
   attention(context_, attention_layer, batch, views, q);
 
+  clock.next(ProfileModule::attention_out);
   const LinearTarget out{&w.out, hidden, c.width};
   linear(context_, {q, rows, c.q_width(), batch.generated_rows}, {&out, 1});
+  clock.next(ProfileModule::norms);
   normed_sum(batch, w.post_attn_norm);
 }
 
@@ -166,12 +184,15 @@ void Decoder::mlp_block(const Batch& batch, std::uint32_t layer) {
   float* gate = floats(workspace_.gate);
   float* up = floats(workspace_.up);
 
+  ProfileClock clock(profile_, ProfileModule::norms);
   rms_norm(context_, floats(workspace_.residual), rows, c.width, w.ffn_norm, c.norm_offset, c.norm_eps, hidden);
+  clock.next(ProfileModule::ffn);
   const std::array<LinearTarget, 2> gate_up{{{&w.gate, gate, c.ffn}, {&w.up, up, c.ffn}}};
   linear(context_, {hidden, rows, c.width, batch.generated_rows}, gate_up);
   gated(context_, activation_of(c.activation), gate, up, rows, c.ffn);
   const LinearTarget down{&w.down, hidden, c.width};
   linear(context_, {gate, rows, c.ffn, batch.generated_rows}, {&down, 1});
+  clock.next(ProfileModule::norms);
   normed_sum(batch, w.post_ffn_norm);
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "arch/model_config.h"
+#include "base/profile.h"
 #include "base/status.h"
 #include "kernels/kernel_table.h"
 #include "kv/kv_pool.h"
@@ -41,6 +42,10 @@ class Decoder {
   /// The kernels and threads, for work on the logits.
   const OpContext& ops() const { return context_; }
 
+  /// Null: nothing is measured. It must outlive the passes it is set for.
+  void set_profile(Profile* profile) { profile_ = profile; }
+  Profile* profile() const { return profile_; }
+
  private:
   Decoder() = default;
   float* floats(std::uint64_t offset) const { return reinterpret_cast<float*>(arena_.data() + offset); }
@@ -51,6 +56,7 @@ class Decoder {
 
   const ModelConfig* config_ = nullptr;
   const ModelWeights* weights_ = nullptr;
+  Profile* profile_ = nullptr;
   OpContext context_;
   Workspace workspace_;
   std::uint32_t max_rows_ = 0;
