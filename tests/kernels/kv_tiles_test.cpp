@@ -467,8 +467,8 @@ TEST(KvTileLayout, BitsOfAnElement) {
            {KvType::q8, 256, 8.0625, 8.0625}, {KvType::q8, 128, 8.125, 8.125}, {KvType::q8, 64, 8.25, 8.25},
            {KvType::q8, 80, 8.6, 8.6},
            {KvType::q4, 256, 4.5, 4.5}, {KvType::q4, 128, 4.5, 4.5}, {KvType::q4, 64, 4.5, 4.5}, {KvType::q4, 80, 4.5, 5.2},
-           {KvType::q3, 256, 3.5, 4}, {KvType::q3, 128, 3.5, 4}, {KvType::q3, 64, 3.5, 4}, {KvType::q3, 80, 3.7, 4.2},
-           {KvType::q2, 256, 2.5, 3}, {KvType::q2, 128, 2.5, 3}, {KvType::q2, 64, 2.5, 3}, {KvType::q2, 80, 2.5, 3.2}}) {
+           {KvType::q3, 256, 3.5, 3.5}, {KvType::q3, 128, 3.5, 3.5}, {KvType::q3, 64, 3.5, 3.5}, {KvType::q3, 80, 3.7, 4.2},
+           {KvType::q2, 256, 2.5, 2.5}, {KvType::q2, 128, 2.5, 2.5}, {KvType::q2, 64, 2.5, 2.5}, {KvType::q2, 80, 2.5, 3.2}}) {
     const KvTileLayout layout = KvTileLayout::of(c.type, 3, c.head_dim);
     const auto bytes = [&](double bits) { return static_cast<std::uint64_t>(std::lround(c.head_dim * 64 * bits / 8)); };
     EXPECT_EQ(layout.key_bytes, bytes(c.key_bits)) << name(c.type) << " " << c.head_dim;
