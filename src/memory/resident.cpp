@@ -5,9 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cinttypes>
 #include <cstdio>
-#include <cstring>
 #include <optional>
 #include <vector>
 
@@ -39,8 +37,8 @@ class PageMap {
   PageMap(const PageMap&) = delete;
   PageMap& operator=(const PageMap&) = delete;
 
-  /// Adds the pages of `range` to `use`; false when the file cannot be read. `anonymous`: the mapping has no file.
-  bool count(Range range, bool anonymous, PageUse& use) const {
+  /// Adds the pages of `range`, which has no file behind it, to `use`; false when they cannot be read.
+  bool count(Range range, PageUse& use) const {
     std::array<std::uint64_t, 1024> entries;
     for (std::uint64_t page = range.begin / page_bytes(); page < range.end / page_bytes();) {
       const std::size_t wanted = std::min<std::uint64_t>(entries.size(), range.end / page_bytes() - page);
@@ -48,9 +46,9 @@ class PageMap {
       if (got < 8) return false;
       const auto read = static_cast<std::size_t>(got) / 8;
       for (std::size_t i = 0; i < read; ++i) {
-        // What is present in an anonymous mapping and not this process's own is the zero page, small or huge.
+        // What is present here and not this process's own is the zero page, small or huge.
         const bool own = (entries[i] & (kExclusive | kFileOrShared)) == kExclusive;
-        if ((entries[i] & kPresent) != 0 && (own || !anonymous)) use.resident += page_bytes();
+        if ((entries[i] & kPresent) != 0 && own) use.resident += page_bytes();
         if ((entries[i] & kSwapped) != 0) use.swapped += page_bytes();
       }
       page += read;
@@ -67,50 +65,35 @@ Range range_of(const MappedBlock& block) {
   return {begin, begin + block.bytes};
 }
 
-/// Pages of one mapping that lie in none of `blocks` (sorted by address).
-bool count_others(const PageMap& pages, const std::vector<MappedBlock>& blocks, Range mapping, bool anonymous,
-                  PageUse& use) {
-  std::uint64_t at = mapping.begin;
-  for (const MappedBlock& block : blocks) {
-    const Range taken = range_of(block);
-    if (taken.end <= at || taken.begin >= mapping.end) continue;
-    if (taken.begin > at && !pages.count({at, taken.begin}, anonymous, use)) return false;
-    at = taken.end;
+/// Resident and swapped bytes of all mappings. The kernel walks page tables, so an empty range costs nothing, however
+/// large it is: a sanitizer's shadow spans terabytes, which pagemap would list page by page.
+std::optional<PageUse> count_mappings() {
+  std::FILE* file = std::fopen("/proc/self/smaps_rollup", "re");
+  if (file == nullptr) return std::nullopt;
+  std::optional<PageUse> use;
+  char line[256];
+  while (std::fgets(line, sizeof line, file) != nullptr) {
+    unsigned long long kib = 0;
+    if (std::sscanf(line, "Rss: %llu kB", &kib) == 1) use = PageUse{kib * 1024, 0};
+    if (use && std::sscanf(line, "Swap: %llu kB", &kib) == 1) use->swapped = kib * 1024;
   }
-  return at >= mapping.end || pages.count({at, mapping.end}, anonymous, use);
+  std::fclose(file);
+  return use;
 }
 
 /// nullopt where the kernel does not let the process see its own pages.
-std::optional<ResidentCategories> count_by_pagemap(std::vector<MappedBlock> blocks) {
-  std::sort(blocks.begin(), blocks.end(), [](const auto& a, const auto& b) { return a.data < b.data; });
+std::optional<ResidentCategories> count_by_pagemap(const std::vector<MappedBlock>& blocks) {
   const PageMap pages;
   ResidentCategories out{PageSource::pagemap, {}};
   for (const MappedBlock& block : blocks) {
-    if (!pages.count(range_of(block), true, out.categories[static_cast<std::size_t>(block.category)])) {
-      return std::nullopt;
-    }
+    if (!pages.count(range_of(block), out.categories[static_cast<std::size_t>(block.category)])) return std::nullopt;
   }
-  std::FILE* maps = std::fopen("/proc/self/maps", "re");
-  if (maps == nullptr) return std::nullopt;
-  PageUse& fixed = out.categories[static_cast<std::size_t>(MemoryCategory::fixed)];
-  char line[4352];  // a path of PATH_MAX and what stands before it
-  bool complete = true;
-  while (complete && std::fgets(line, sizeof line, maps) != nullptr) {
-    Range mapping;
-    std::uint64_t inode = 0;
-    int name_at = 0;
-    if (std::sscanf(line, "%" SCNx64 "-%" SCNx64 " %*s %*s %*s %" SCNu64 " %n", &mapping.begin, &mapping.end, &inode,
-                    &name_at) < 3) {
-      continue;
-    }
-    // Pages of the kernel's own, which no resident set counts.
-    const std::string_view name(line + name_at);
-    if (name.starts_with("[vvar") || name.starts_with("[vsyscall]")) continue;
-    const bool anonymous = inode == 0 && !name.starts_with("[vdso]");
-    complete = count_others(pages, blocks, mapping, anonymous, fixed);
-  }
-  std::fclose(maps);
-  return complete ? std::optional(out) : std::nullopt;
+  const std::optional<PageUse> all = count_mappings();
+  if (!all) return std::nullopt;
+  const PageUse counted = out.total();
+  out.categories[static_cast<std::size_t>(MemoryCategory::fixed)] = {
+      all->resident - std::min(counted.resident, all->resident), all->swapped - std::min(counted.swapped, all->swapped)};
+  return out;
 }
 
 Result<ResidentCategories> count_by_mincore(const std::vector<MappedBlock>& blocks) {

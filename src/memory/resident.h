@@ -22,7 +22,7 @@ Result<ResidentMemory> read_resident_memory();
 
 /// Where the pages of a category were counted.
 enum class PageSource : std::uint8_t {
-  pagemap,  ///< /proc/self/pagemap: every mapping of the process, `fixed` included
+  pagemap,  ///< /proc/self/pagemap; `fixed` is what /proc/self/smaps_rollup counts besides
   mincore,  ///< mincore() of the Arenas, where pagemap cannot be read; `fixed` is then VmRSS less those
 };
 
@@ -41,8 +41,8 @@ struct ResidentCategories {
 
 /// Counts the present pages of the budget's Arenas by category; all other pages of the process are `fixed`, also those
 /// of heap blocks that are reserved in another category: which heap page belongs to whom, nobody knows. The shared zero
-/// page, which reading an untouched page maps, is not resident, as in VmRSS. Under pagemap, `fixed` is counted and not
-/// taken from VmRSS, so that the two can be held against each other.
+/// page, which reading an untouched page maps, is not resident, as in VmRSS. Under pagemap, all is counted in page tables
+/// and nothing taken from VmRSS, so that the two can be held against each other.
 Result<ResidentCategories> resident_by_category(const Budget& budget, PageSource source = PageSource::pagemap);
 
 }  // namespace carat
