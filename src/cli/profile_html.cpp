@@ -33,7 +33,8 @@ dd { margin: 0; overflow-wrap: anywhere; }
 svg { display: block; width: 100%; height: auto; font-size: 13px; }
 svg text { fill: var(--ink); } svg .faint { fill: var(--faint); }
 .track { fill: var(--line); opacity: 0.5; }
-.time { fill: var(--time); } .rate { fill: var(--rate); } .other { fill: var(--other); } .memory { fill: var(--memory); }
+.time { fill: var(--time); } .rate { fill: var(--rate); }
+.other { fill: var(--other); } .memory { fill: var(--memory); }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; }
 th, td { padding: 3px 8px; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
@@ -134,10 +135,10 @@ std::string memory_picture(const ProfileReport& report) {
 }
 
 std::string cells(const PhaseReport& phase, const ModuleReport& module) {
-  return fmt::format(
-      "<td class=\"first\">{}</td><td>{:.1f}%</td><td>{}</td><td>{}</td><td>{}</td>", human_seconds(module.seconds),
-      100 * share_of(module.seconds, phase.seconds), module.calls,
-      module.bytes == 0 ? "" : human_bytes(module.bytes), module.bytes == 0 ? "" : fmt::format("{:.2f}", module.gb_per_s()));
+  const bool reads = module.bytes > 0;
+  return fmt::format("<td class=\"first\">{}</td><td>{:.1f}%</td><td>{}</td><td>{}</td><td>{}</td>",
+                     human_seconds(module.seconds), 100 * share_of(module.seconds, phase.seconds), module.calls,
+                     reads ? human_bytes(module.bytes) : "", reads ? fmt::format("{:.2f}", module.gb_per_s()) : "");
 }
 
 std::string table(const ProfileReport& report) {
