@@ -38,6 +38,9 @@ State state_at(float* floats, std::uint64_t lanes) { return {floats, floats + la
 std::uint64_t first_position(const Batch& batch, std::uint32_t sequence) {
   return static_cast<std::uint64_t>(batch.positions[batch.seq_begin[sequence]]);
 }
+bool has_rows(const Batch& batch, std::uint32_t sequence) {
+  return batch.seq_begin[sequence] < batch.seq_begin[sequence + 1];
+}
 /// The position behind the sequence's last row of the batch.
 std::uint64_t end_position(const Batch& batch, std::uint32_t sequence) {
   return static_cast<std::uint64_t>(batch.positions[batch.seq_begin[sequence + 1] - 1]) + 1;
@@ -56,6 +59,8 @@ FilledTiles filled_tiles(const Batch& batch, std::span<const KvView> kv, std::ui
   FilledTiles filled;
   for (std::uint32_t s = 0; s <= sequence; ++s) {
     filled.staged_at += filled.count();
+    filled.first = filled.end = 0;
+    if (!has_rows(batch, s)) continue;
     filled.first = first_position(batch, s) / kTileTokens;
     filled.end = kv[s].tail == nullptr ? filled.first : end_position(batch, s) / kTileTokens;
   }
@@ -84,7 +89,7 @@ class AttentionPass {
  private:
   /// Blocks of kAttentionRows positions that the sequence's rows lie in.
   std::uint32_t blocks_of(std::uint32_t sequence) const {
-    if (batch_.seq_begin[sequence] == batch_.seq_begin[sequence + 1]) return 0;
+    if (!has_rows(batch_, sequence)) return 0;
     const std::uint64_t first = first_position(batch_, sequence) / kAttentionRows;
     return static_cast<std::uint32_t>((end_position(batch_, sequence) - 1) / kAttentionRows - first + 1);
   }
@@ -231,7 +236,7 @@ class AttentionPass {
     context_.pool->parallel_for(tasks, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
       for (std::int64_t i = begin; i < end; ++i) {
         const auto sequence = static_cast<std::uint32_t>(i / layer_.kv_heads);
-        if (kv_[sequence].mass == nullptr) continue;
+        if (kv_[sequence].mass == nullptr || !has_rows(batch_, sequence)) continue;
         const std::uint64_t first = first_position(batch_, sequence);
         const std::uint64_t last = end_position(batch_, sequence);
         const std::uint64_t step = last - first > 1 ? kTileTokens : kMassInterval;

@@ -61,7 +61,7 @@ class Store {
     }
     return view;
   }
-  /// Asks for masses [kv_heads][tiles], which start at 0.
+  /// Asks for masses [kv_heads + 1][tiles], which start at 0.
   void track_mass() { mass_.assign((layout_.kv_heads + 1) * table_.size(), 0.0F); }
   const std::vector<float>& mass() const { return mass_; }
 
@@ -276,7 +276,7 @@ std::vector<float> join(std::vector<float> first, const std::vector<float>& seco
 /// Rows [first, end) of each sequence as one batch; returns the rows of all.
 struct Range {
   const Tokens* tokens;
-  Store* store;
+  KvView view;
   std::uint32_t first;
   std::uint32_t end;
 };
@@ -292,7 +292,7 @@ std::vector<float> step_together(const OpContext& ops, const AttentionLayer& lay
   for (const Range& range : ranges) {
     for (std::uint32_t t = range.first; t < range.end; ++t) positions.push_back(static_cast<std::int32_t>(t));
     seq_begin.push_back(static_cast<std::uint32_t>(positions.size()));
-    views.push_back(range.store->view());
+    views.push_back(range.view);
     keys = join(keys, cut(range.tokens->keys, range.tokens->kv_width, range));
     values = join(values, cut(range.tokens->values, range.tokens->kv_width, range));
     queries = join(queries, cut(range.tokens->queries, range.tokens->q_width, range));
@@ -313,7 +313,7 @@ TEST_P(Attention, ASequenceDoesNotSeeItsCompany) {
   const Tokens b(layer, 40, 2);
   Store store_a(layer, 2);
   Store store_b(layer, 2);
-  EXPECT_EQ(step_together(harness.ops, layer, {{&a, &store_a, 0, 90}, {&b, &store_b, 0, 40}}),
+  EXPECT_EQ(step_together(harness.ops, layer, {{&a, store_a.view(), 0, 90}, {&b, store_b.view(), 0, 40}}),
             join(run_in_pages(harness.ops, layer, a, 90), run_in_pages(harness.ops, layer, b, 40)));
 }
 
@@ -362,17 +362,19 @@ TEST_P(QuantizedAttention, ARingEqualsPages) {
 TEST_P(QuantizedAttention, AloneEqualsInABatch) {
   const AttentionLayer layer{4, 2, 64, 0, 0.2F, 0};
   Harness harness(table(), 3, layer_config(4, 2, 64), 400);
-  // Sequences that fill no tile, the tile they began earlier, several, and none but end on one.
+  // Sequences that fill no tile, the tile they began earlier, none at all for want of rows, several, and one by its
+  // last token.
   struct Case {
     std::uint32_t before;
     std::uint32_t end;
   };
-  const std::vector<Case> cases{{0, 40}, {50, 70}, {10, 210}, {127, 128}};
+  const std::vector<Case> cases{{0, 40}, {50, 70}, {70, 70}, {10, 210}, {127, 128}, {64, 64}};
   std::vector<Tokens> tokens;
   std::vector<Store> together;
   for (const Case& c : cases) {
     tokens.emplace_back(layer, c.end, c.end);
     together.emplace_back(layer, 4, type());
+    together.back().track_mass();
   }
   std::vector<Range> ranges;
   std::vector<float> alone;
@@ -382,8 +384,10 @@ TEST_P(QuantizedAttention, AloneEqualsInABatch) {
       fill(harness.ops, tokens[i], store, 0, cases[i].before);
       fill(harness.ops, tokens[i], together[i], 0, cases[i].before);
     }
-    alone = join(alone, step(harness.ops, layer, tokens[i], store, cases[i].before, cases[i].end));
-    ranges.push_back({&tokens[i], &together[i], cases[i].before, cases[i].end});
+    if (cases[i].before < cases[i].end) {
+      alone = join(alone, step(harness.ops, layer, tokens[i], store, cases[i].before, cases[i].end));
+    }
+    ranges.push_back({&tokens[i], together[i].view(), cases[i].before, cases[i].end});
   }
   EXPECT_TRUE(step_together(harness.ops, layer, ranges) == alone);
   // What the batch left behind is the same too: one more token of each.
@@ -395,6 +399,33 @@ TEST_P(QuantizedAttention, AloneEqualsInABatch) {
                 step(harness.ops, layer, more, store, cases[i].end, cases[i].end + 1))
         << "sequence " << i;
   }
+}
+
+TEST_P(QuantizedAttention, TilesOfMixedFormsAreFilledInTheirs) {
+  // A table that names a form for each entry, the pool's own form being q8: the same bits as the form everywhere.
+  if (type() == KvType::q3) return;  // not among those that are mixed
+  const AttentionLayer layer{4, 2, 64, 0, 0.2F, 0};
+  Harness harness(table(), 2, layer_config(4, 2, 64), 512);
+  const Tokens tokens(layer, 300, 8);
+  const auto want = run_in_pages(harness.ops, layer, tokens, 100, type());
+  std::vector<KvTileLayout> forms(kKvFormCount);
+  for (const KvType form : {KvType::q8, KvType::q4, KvType::q2}) {
+    forms[static_cast<std::size_t>(form)] = KvTileLayout::of(form, 2, 64);
+  }
+  const KvTileLayout& eight = forms[static_cast<std::size_t>(KvType::q8)];
+  const std::vector<KvType> types(5, type());
+  std::vector<float> tail(eight.bytes() / 4, NAN);
+  Store tiles(layer, 5, KvType::q8);
+  KvView view = tiles.view();
+  view.types = types.data();
+  view.forms = forms.data();
+  view.tail = reinterpret_cast<std::byte*>(tail.data());
+  view.tail_layout = &eight;
+  std::vector<float> got;
+  for (std::uint32_t first = 0; first < tokens.count; first += 100) {
+    got = join(got, step_together(harness.ops, layer, {{&tokens, view, first, first + 100}}));
+  }
+  EXPECT_TRUE(got == want);
 }
 
 TEST_P(QuantizedAttention, IsCloseToExact) {
@@ -436,21 +467,26 @@ TEST_P(QuantizedAttention, MassesOfAProbedRowSumToOneAHead) {
     const std::vector<float>& mass = store.mass();
     return std::accumulate(mass.begin() + kv_head * 21, mass.begin() + (kv_head + 1) * 21, 0.0);
   };
-  // A chunk is probed where a tile ends; single rows where they end a block of kMassInterval.
-  double probed = 0;
-  for (const auto& [first, end] : {std::pair(1200U, 1250U), std::pair(1250U, 1251U), std::pair(1251U, 1252U),
-                                   std::pair(1252U, 1254U)}) {
+  // Of more rows than one, those at the end of a tile are probed; single ones where they end a block of kMassInterval.
+  int probed = 0;
+  for (const auto& [first, end, probes] : {std::tuple(1200U, 1250U, 1), std::tuple(1250U, 1251U, 0),
+                                           std::tuple(1251U, 1252U, 1), std::tuple(1252U, 1300U, 1)}) {
     EXPECT_TRUE(step(harness.ops, layer, tokens, store, first, end) ==
                 step(harness.ops, layer, tokens, plain, first, end))
         << "masses change no output";
-    probed += end - first > 1 ? end / 64 - first / 64 : end % kMassInterval == 0 ? 1 : 0;
+    probed += probes;
     for (const std::uint32_t kv_head : {0U, 1U}) {
       EXPECT_NEAR(total(kv_head), 2 * probed, 1e-5 * probed) << "two query heads a kv head; rows to " << end;
     }
   }
-  EXPECT_EQ(probed, 2);
+  // Rows 1215 (tile 18), 1251 (19) and 1279 (19) were probed: what they saw has mass, and says how many saw it.
   for (std::size_t i = 0; i < store.mass().size(); ++i) {
-    EXPECT_EQ(store.mass()[i] > 0, i % 21 < 20) << "every tile that holds a token, and no other: " << i;
+    const std::size_t tile = i % 21;
+    if (i < 42) {
+      EXPECT_EQ(store.mass()[i] > 0, tile < 20) << i;
+    } else {
+      EXPECT_EQ(store.mass()[i], tile < 19 ? 3.0F : tile < 20 ? 2.0F : 0.0F) << "tile " << tile;
+    }
   }
 }
 
