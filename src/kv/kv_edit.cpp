@@ -10,14 +10,14 @@
 namespace carat {
 
 /// Whether the rings still hold what a token at position `tokens` sees. Slots are reused a ring later, by single
-/// tokens where every token stands for itself, else by whole tiles.
-Status KvPool::check_rings(const Sequence& sequence, std::uint32_t tokens, std::uint32_t moved_from) const {
+/// tokens where every token stands for itself, else by whole tiles. Token 0 sees nothing but itself.
+Status KvPool::check_rings(const Sequence& sequence, std::uint32_t tokens) const {
   for (const LayerPlace& place : layers_) {
-    if (!place.local || tokens <= moved_from) continue;
+    if (!place.local || tokens == 0) continue;
     const std::uint32_t written = local_tails_ ? sequence.most_tokens / kTileTokens * kTileTokens : sequence.most_tokens;
     const std::uint32_t slots = place.tiles * kTileTokens;
-    const std::uint32_t oldest_kept = written > slots ? written - slots : 0;
-    const std::uint32_t oldest_seen = std::max(moved_from, tokens + 1 > place.window ? tokens + 1 - place.window : 0);
+    const std::uint32_t oldest_kept = std::max(sequence.ring_floor, written > slots ? written - slots : 0);
+    const std::uint32_t oldest_seen = tokens + 1 > place.window ? tokens + 1 - place.window : 0;
     if (oldest_kept > oldest_seen) {
       return invalid(fmt::format("the rings of the local layers hold tokens from {} on, token {} would see {}: compute "
                                  "the sequence again from its start",
@@ -27,14 +27,25 @@ Status KvPool::check_rings(const Sequence& sequence, std::uint32_t tokens, std::
   return ok_status();
 }
 
+/// Whether the tile that token `tokens` goes to still has the tokens before it.
+Status KvPool::check_last_page(SequenceId sequence, std::uint32_t tokens) const {
+  const std::uint32_t tile = tokens / kTileTokens;
+  if (tiered() || tokens % kTileTokens == 0 || tile >= sequences_[sequence].pages) return ok_status();
+  if (table(sequence)[tile] != kNoTile) return ok_status();
+  return invalid(fmt::format("the page of token {} was evicted: compute the sequence again from token {}", tokens - 1,
+                             tile * kTileTokens));
+}
+
 Status KvPool::trim(SequenceId sequence, std::uint32_t tokens) {
   Sequence& s = sequences_[sequence];
   CARAT_CHECK(s.used);
   if (tokens >= s.tokens) return ok_status();
-  CARAT_TRY(check_rings(s, tokens, 0));
+  CARAT_TRY(check_rings(s, tokens));
+  CARAT_TRY(check_last_page(sequence, tokens));
   restore_tails(sequence, tokens);
   drop_pages(sequence, std::min(s.pages, pages_for(tokens)), s.pages);
   s.tokens = tokens;
+  if (tokens == 0) s.most_tokens = s.ring_floor = 0;
   return ok_status();
 }
 
@@ -71,7 +82,7 @@ Result<SequenceId> KvPool::fork(SequenceId sequence, std::uint32_t tokens) {
   if (tiered() || eviction_ != KvEviction::none) {
     return invalid("pages of mixed precision, or some of which were evicted, cannot be shared");
   }
-  CARAT_TRY(check_rings(from, tokens, 0));
+  CARAT_TRY(check_rings(from, tokens));
   CARAT_ASSIGN(const SequenceId copy, open());
   for (const auto& [arena, bytes] : {std::pair(&local_, sizes_.ring_bytes), std::pair(&local_tail_, sizes_.local_tail_bytes),
                                      std::pair(&global_tail_, sizes_.global_tail_bytes)}) {
@@ -88,21 +99,33 @@ Result<SequenceId> KvPool::fork(SequenceId sequence, std::uint32_t tokens) {
   return copy;
 }
 
+/// The oldest token that a ring has in its place once tokens [begin, begin + removed) are gone. A ring that was never
+/// overwritten keeps the tokens before them; else it is rotated, and only what came behind them is where it should be.
+std::uint32_t KvPool::floor_without(const Sequence& sequence, const LayerPlace& place, std::uint32_t begin,
+                                    std::uint32_t removed) {
+  if (sequence.ring_floor >= begin + removed) return sequence.ring_floor - removed;
+  const bool wrapped = sequence.most_tokens > place.tiles * kTileTokens;
+  return wrapped ? begin : std::min(sequence.ring_floor, begin);
+}
+
 Status KvPool::remove_tiles(SequenceId sequence, std::uint32_t begin, std::uint32_t count) {
   Sequence& s = sequences_[sequence];
   const std::uint32_t removed = count * kTileTokens;
   CARAT_CHECK(s.used && (begin + count) * kTileTokens <= s.tokens);
   if (count == 0) return ok_status();
-  // What the next token sees in the rings must have moved as a whole, or nothing may have been overwritten yet.
-  CARAT_TRY(check_rings(s, s.tokens, 0));
+  CARAT_TRY(check_rings(s, s.tokens));
+  std::uint32_t ring_floor = 0;
   for (const LayerPlace& place : layers_) {
+    if (!place.local) continue;
     const std::uint32_t left = s.tokens - removed;
-    const bool wrapped = s.most_tokens > place.tiles * kTileTokens;
-    if (place.local && wrapped && left + 1 < begin * kTileTokens + place.window) {
+    const std::uint32_t oldest_seen = left + 1 > place.window ? left + 1 - place.window : 0;
+    const std::uint32_t floor = floor_without(s, place, begin * kTileTokens, removed);
+    if (oldest_seen < floor) {
       return invalid(fmt::format("a window of {} tokens would reach tokens the rings no longer hold: fewer than that "
                                  "many are left behind token {}",
-                                 place.window, begin * kTileTokens));
+                                 place.window, floor));
     }
+    ring_floor = std::max(ring_floor, floor);
   }
   if (tiered()) {
     tiered_.remove(sequence, begin, count, s.pages);
@@ -118,8 +141,8 @@ Status KvPool::remove_tiles(SequenceId sequence, std::uint32_t begin, std::uint3
   s.pages -= std::min(s.pages, count);
   remove_ring_tiles(sequence, begin, count);
   s.tokens -= removed;
-  // Nothing older than what the rings hold now may be asked for later.
-  s.most_tokens -= std::min(s.most_tokens, removed);
+  s.most_tokens -= removed;
+  s.ring_floor = ring_floor;
   return ok_status();
 }
 

@@ -66,6 +66,7 @@ Result<KvPool> KvPool::create(Budget& budget, const ModelConfig& config, const P
     CARAT_ASSIGN(pool.masses_, KvMasses::create(budget, sizes.parallel, sizes.global_layers, config.kv_heads,
                                                 config.heads, sizes.pages_per_sequence));
     pool.shares_.reserve(sizes.pages_per_sequence);
+    pool.summed_shares_.reserve(sizes.pages_per_sequence);
   }
   pool.sequences_.resize(ask.parallel);
   if (sizes.tiered_bytes > 0) {
@@ -159,12 +160,15 @@ Status KvPool::grow_pages(SequenceId sequence, std::uint32_t wanted) {
     return no_fit(fmt::format("{} more KV pages are needed, {} of {} are free", more, page_pool_.free(),
                               page_pool_.size()));
   }
-  const std::uint32_t before = growing.pages;
+  // The page that is being filled and those behind it are about to be written, the latest ones stay.
+  const std::uint32_t movable = std::min(growing.tokens / kTileTokens, wanted - std::min(wanted, kRecentPages));
+  if (eviction_ != KvEviction::none &&
+      growing.held + more > sizes_.held_pages + most_evictable(sequence, movable)) {
+    return no_fit(fmt::format("{} more KV pages at once need more than the {} a sequence keeps", more,
+                              sizes_.held_pages));
+  }
   while (growing.pages < wanted) {
-    if (eviction_ != KvEviction::none && growing.held >= sizes_.held_pages && !evict_one(sequence, std::min(before, wanted - std::min(wanted, kRecentPages)))) {
-      drop_pages(sequence, before, growing.pages);
-      return no_fit(fmt::format("a chunk needs more KV pages than the {} a sequence keeps", sizes_.held_pages));
-    }
+    if (eviction_ != KvEviction::none && growing.held >= sizes_.held_pages) evict_one(sequence, movable);
     const std::optional<std::uint32_t> page = page_pool_.take();
     CARAT_CHECK(page.has_value());
     table(sequence)[growing.pages++] = *page;
@@ -187,8 +191,14 @@ Status KvPool::own_partial_page(SequenceId sequence) {
   return ok_status();
 }
 
-/// Drops the page among the first `movable` that a sequence can spare best; its very first one stays.
-bool KvPool::evict_one(SequenceId sequence, std::uint32_t movable) {
+std::uint32_t KvPool::most_evictable(SequenceId sequence, std::uint32_t movable) const {
+  std::uint32_t pages = 0;
+  for (std::uint32_t i = 1; i < movable; ++i) pages += table(sequence)[i] != kNoTile ? 1 : 0;
+  return pages;
+}
+
+/// Drops the page that a sequence can spare best, of those at entries [1, movable); there is one.
+void KvPool::evict_one(SequenceId sequence, std::uint32_t movable) {
   Sequence& s = sequences_[sequence];
   std::uint32_t victim = kNoTile;
   if (eviction_ == KvEviction::age) {
@@ -196,24 +206,22 @@ bool KvPool::evict_one(SequenceId sequence, std::uint32_t movable) {
       if (table(sequence)[i] != kNoTile) victim = i;
     }
   } else {
-    std::vector<float> summed(s.pages);
+    summed_shares_.assign(s.pages, 0.0F);
     for (std::uint32_t layer = 0; layer < sizes_.global_layers; ++layer) {
       masses_.shares(sequence, layer, s.pages, shares_);
-      std::transform(summed.begin(), summed.end(), shares_.begin(), summed.begin(), std::plus());
+      std::transform(summed_shares_.begin(), summed_shares_.end(), shares_.begin(), summed_shares_.begin(),
+                     std::plus());
     }
-    float least = std::numeric_limits<float>::infinity();
     for (std::uint32_t i = 1; i < movable; ++i) {
-      if (table(sequence)[i] == kNoTile || summed[i] >= least) continue;
-      least = summed[i];
-      victim = i;
+      if (table(sequence)[i] == kNoTile) continue;
+      if (victim == kNoTile || summed_shares_[i] < summed_shares_[victim]) victim = i;
     }
   }
-  if (victim == kNoTile) return false;
+  CARAT_CHECK(victim != kNoTile);
   page_pool_.release(table(sequence)[victim]);
   table(sequence)[victim] = kNoTile;
   --s.held;
   ++evicted_;
-  return true;
 }
 
 KvView KvPool::view(SequenceId sequence, std::uint32_t layer) const {
@@ -249,8 +257,8 @@ KvUse KvPool::use() const {
   use.evicted_pages = evicted_;
   for (const Sequence& sequence : sequences_) {
     if (!sequence.used) continue;
-    use.tokens += sequence.tokens;
-    const std::uint64_t tiles = eviction_ == KvEviction::none ? sequence.pages : sequence.held;
+    const std::uint64_t tiles = tiered() ? sequence.pages : sequence.held;
+    use.tokens += sequence.tokens - (sequence.pages - tiles) * kTileTokens;
     if (sizes_.global_layers > 0) use.page_slots += (tiles + (global_tails_ ? 1 : 0)) * kTileTokens;
   }
   if (tiered()) use.tiered_tiles = tiered_.tiles();

@@ -22,7 +22,7 @@ using SequenceId = std::uint32_t;
 
 /// How much of the pages in use holds tokens, and what was done to make room.
 struct KvUse {
-  std::uint64_t tokens = 0;       ///< of all sequences, shared ones counted once a sequence
+  std::uint64_t tokens = 0;       ///< of all sequences, evicted ones not, shared ones counted once a sequence
   std::uint64_t page_slots = 0;   ///< token slots of the pages in use, tails included
   std::uint64_t evicted_pages = 0;  ///< since the pool was made
   std::array<std::uint32_t, kKvFormCount> tiered_tiles{};  ///< auto: tiles by form
@@ -53,8 +53,8 @@ class KvPool {
   /// Makes room for tokens [0, tokens) of a sequence, of which no other sequence shares those not stored yet. Fails
   /// with no_fit beyond the context the pool was planned for, or when no page is free; the sequence keeps what it has.
   Status reserve(SequenceId sequence, std::uint32_t tokens);
-  /// Forgets the tokens from `tokens` on. Fails with invalid when the rings no longer hold what the next token sees;
-  /// the sequence is then as before.
+  /// Forgets the tokens from `tokens` on. Fails with invalid when the rings no longer hold what the next token sees, or
+  /// the page it would go to was evicted; the sequence is then as before.
   Status trim(SequenceId sequence, std::uint32_t tokens);
   /// Forgets whole tiles [begin, begin + count); later ones move down. Keys keep the rotation of their old positions:
   /// shift_context() of the model layer turns them. Fails as trim() does.
@@ -85,6 +85,7 @@ class KvPool {
     bool used = false;
     std::uint32_t tokens = 0;
     std::uint32_t most_tokens = 0;  ///< ever: what rings were written up to
+    std::uint32_t ring_floor = 0;   ///< rings do not have the tokens before it: remove_tiles() moved others there
     std::uint32_t pages = 0;        ///< entries of its table in use, evicted ones included
     std::uint32_t held = 0;         ///< entries that hold a page
   };
@@ -101,9 +102,13 @@ class KvPool {
   std::uint32_t pages_for(std::uint32_t tokens) const;
   Status grow_pages(SequenceId sequence, std::uint32_t wanted);
   Status own_partial_page(SequenceId sequence);
-  bool evict_one(SequenceId sequence, std::uint32_t movable);
+  std::uint32_t most_evictable(SequenceId sequence, std::uint32_t movable) const;
+  void evict_one(SequenceId sequence, std::uint32_t movable);
   void drop_pages(SequenceId sequence, std::uint32_t begin, std::uint32_t end);
-  Status check_rings(const Sequence& sequence, std::uint32_t tokens, std::uint32_t moved_from) const;
+  Status check_rings(const Sequence& sequence, std::uint32_t tokens) const;
+  Status check_last_page(SequenceId sequence, std::uint32_t tokens) const;
+  static std::uint32_t floor_without(const Sequence& sequence, const LayerPlace& place, std::uint32_t begin,
+                                     std::uint32_t removed);
   void restore_tails(SequenceId sequence, std::uint32_t tokens);
   void remove_ring_tiles(SequenceId sequence, std::uint32_t begin, std::uint32_t count);
 
@@ -127,6 +132,7 @@ class KvPool {
   KvMasses masses_;
   Buffer<float> scratch_;                ///< two tiles of one head, to convert through
   std::vector<float> shares_;
+  std::vector<float> summed_shares_;
   std::vector<Sequence> sequences_;
   std::uint64_t evicted_ = 0;
 };

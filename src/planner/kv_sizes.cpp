@@ -42,7 +42,11 @@ void size_global(const ModelConfig& config, const PlanAsk& ask, KvSizes& sizes) 
       has_tail(ask.kv_global) ? tokens / kTileTokens : ceil_div<std::uint64_t>(tokens, kTileTokens));
   sizes.held_pages = sizes.pages_per_sequence;
   if (ask.eviction != KvEviction::none) {
-    sizes.held_pages = std::min(sizes.held_pages, ceil_div(ask.kept_tokens, kTileTokens));
+    // The first page, and those that one chunk fills or that are recent, cannot be evicted.
+    const std::uint64_t written = ceil_div<std::uint64_t>(ask.chunk, kTileTokens) + 1;
+    const std::uint64_t least = 1 + std::max<std::uint64_t>(kRecentPages, written);
+    const std::uint64_t kept = std::max<std::uint64_t>(least, ceil_div<std::uint64_t>(ask.kept_tokens, kTileTokens));
+    sizes.held_pages = static_cast<std::uint32_t>(std::min<std::uint64_t>(sizes.held_pages, kept));
   }
   if (has_tail(ask.kv_global)) sizes.global_tail_bytes = layers * tile_bytes(config, KvType::q8);
   const std::uint64_t entries = std::uint64_t{sizes.parallel} * sizes.pages_per_sequence;

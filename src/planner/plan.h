@@ -34,7 +34,7 @@ struct PlanAsk {
   KvType kv_global = KvType::bf16;
   std::uint64_t kv_global_bytes = 0;  ///< auto: of the tiles of global layers; 0: what the budget leaves, up to all q8
   KvEviction eviction = KvEviction::none;
-  std::uint32_t kept_tokens = 0;  ///< with eviction: tokens of global KV a sequence keeps
+  std::uint32_t kept_tokens = 0;  ///< with eviction: tokens of global KV a sequence keeps; a chunk and two pages at least
   std::uint32_t logits_rows = 1;
   std::uint32_t threads = 1;
 };
