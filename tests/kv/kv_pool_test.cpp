@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
 #include <set>
@@ -179,6 +180,52 @@ TEST(KvPool, TakesFromTheBudgetExactlyWhatThePlanCounts) {
       EXPECT_EQ(refused.status().code(), StatusCode::no_fit);
       EXPECT_EQ(tight.report().reserved, 0u);
     }
+  }
+}
+
+/// Any shape whose heads every form takes.
+ModelConfig random_config(test::Random& random) {
+  ModelConfig config;
+  config.kv_heads = 1 + random() % 4;
+  config.heads = config.kv_heads * (1 + random() % 4);
+  config.head_dim = 16 * (1 + random() % 16);
+  config.layers.resize(1 + random() % 6);
+  for (LayerSpec& layer : config.layers) {
+    if (random() % 2 == 0) layer = {AttentionKind::local, 1 + random() % 600, {}};
+  }
+  return config;
+}
+
+PlanAsk random_ask(test::Random& random) {
+  constexpr std::array<KvType, 6> kForms{KvType::f32, KvType::bf16, KvType::q8, KvType::q4, KvType::q3, KvType::q2};
+  PlanAsk ask{.context = 1 + random() % 3000,
+              .parallel = 1 + random() % 9,
+              .chunk = 1 + random() % 700,
+              .kv_local = kForms[random() % 6],
+              .kv_global = random() % 4 == 0 ? KvType::automatic : kForms[random() % 6]};
+  if (random() % 2 == 0) ask.kv_global_bytes = random() % 10'000'000;
+  ask.eviction = static_cast<KvEviction>(random() % 3);
+  if (ask.eviction != KvEviction::none) ask.kept_tokens = random() % 3000;
+  return ask;
+}
+
+TEST(KvPool, TakesExactlyWhatItsSizesSayForEveryTypeAndShape) {
+  for (unsigned seed = 0; seed < 500; ++seed) {
+    test::Random random(seed);
+    const ModelConfig config = random_config(random);
+    const PlanAsk ask = random_ask(random);
+    const KvSizes sizes = make_kv_sizes(config, ask);
+    Budget budget;
+    {
+      const KvPool pool = make_pool(budget, config, ask);
+      const BudgetReport report = budget.report();
+      EXPECT_EQ(report[MemoryCategory::kv_local].reserved, sizes.local_bytes()) << "seed " << seed;
+      EXPECT_EQ(report[MemoryCategory::kv_global].reserved, sizes.global_bytes()) << "seed " << seed;
+      EXPECT_EQ(report.reserved, sizes.local_bytes() + sizes.global_bytes()) << "seed " << seed;
+      const Plan plan = make_plan(config, {}, ask);
+      EXPECT_EQ(plan[MemoryCategory::kv_local], sizes.local_bytes()) << "seed " << seed;
+    }
+    EXPECT_EQ(budget.report().reserved, 0u) << "seed " << seed;
   }
 }
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -96,6 +97,52 @@ TEST(PlanKv, SequencesMultiplyAndKindsHaveTheirOwnTypes) {
   EXPECT_EQ(five.local_bytes(), 2 * 5 * one.local_bytes());
   EXPECT_EQ(five.page_arena_bytes(), 5 * one.page_arena_bytes());
   EXPECT_EQ(five.pages(), 5 * 128u);
+}
+
+TEST(PlanKv, FewerBitsTakeFewerBytesInEveryShape) {
+  constexpr std::array kForms{KvType::q2, KvType::q3, KvType::q4, KvType::q8, KvType::bf16, KvType::f32};
+  for (const auto& config : {preset("gemma3-270m"), preset("gemma3-1b"), preset("gemma3-27b"), shape(9, 3, 64, 256)}) {
+    for (std::size_t i = 0; i + 1 < kForms.size(); ++i) {
+      for (const AttentionKind kind : {AttentionKind::local, AttentionKind::global}) {
+        EXPECT_LT(kv_tile_bytes(config, kind, kForms[i]), kv_tile_bytes(config, kind, kForms[i + 1]));
+      }
+      // With the tails and the tile more of a ring that forms below 8 bits need.
+      const KvSizes less = make_kv_sizes(config, {.kv_local = kForms[i], .kv_global = kForms[i]});
+      const KvSizes more = make_kv_sizes(config, {.kv_local = kForms[i + 1], .kv_global = kForms[i + 1]});
+      EXPECT_LT(less.local_bytes(), more.local_bytes()) << name(kForms[i]);
+      EXPECT_LT(less.global_bytes(), more.global_bytes()) << name(kForms[i]);
+    }
+  }
+}
+
+TEST(PlanKv, AutoTakesWhatIsAskedBetweenAllAtTwoBitsAndAllAtEight) {
+  const ModelConfig config = preset("gemma3-1b");
+  PlanAsk ask{.context = 32768, .kv_global = KvType::automatic};
+  const std::uint64_t all_q8 = make_kv_sizes(config, {.context = 32768, .kv_global = KvType::q8}).page_arena_bytes();
+  const std::uint64_t all_q2 = make_kv_sizes(config, {.context = 32768, .kv_global = KvType::q2}).page_arena_bytes();
+  const std::uint64_t most = make_kv_sizes(config, ask).tiered_bytes;
+  EXPECT_GE(most, all_q8);
+  EXPECT_LE(most, all_q8 + 3 * make_tiered_sizes(config).slab_bytes);
+  ask.kv_global_bytes = 1;
+  const std::uint64_t least = make_kv_sizes(config, ask).tiered_bytes;
+  EXPECT_GT(least, all_q2);
+  EXPECT_LT(least, all_q8 / 2);
+  ask.kv_global_bytes = all_q8 * 3 / 4;
+  const std::uint64_t asked = make_kv_sizes(config, ask).tiered_bytes;
+  EXPECT_LE(asked, ask.kv_global_bytes);
+  EXPECT_GT(asked, ask.kv_global_bytes - make_tiered_sizes(config).slab_bytes);
+}
+
+TEST(PlanKv, EvictionHoldsWhatIsKeptAndAtLeastWhatAChunkNeeds) {
+  const ModelConfig config = preset("gemma3-270m");
+  PlanAsk ask{.context = 32768, .chunk = 512, .eviction = KvEviction::age, .kept_tokens = 4096};
+  EXPECT_EQ(make_kv_sizes(config, ask).held_pages, 64u);
+  ask.kept_tokens = 0;
+  EXPECT_EQ(make_kv_sizes(config, ask).held_pages, 10u);  // the first, and the nine that 512 tokens can touch
+  ask.chunk = 1;
+  EXPECT_EQ(make_kv_sizes(config, ask).held_pages, 3u);
+  ask.context = 64;
+  EXPECT_EQ(make_kv_sizes(config, ask).held_pages, 1u);
 }
 
 TEST(PlanKv, HugeAsksSaturateInsteadOfWrapping) {
