@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cli/command.h"
+#include "memory/grow_reserved.h"
 #include "os/signals.h"
 
 namespace carat::cli {
@@ -46,19 +47,21 @@ Result<Answer> make_answer(Session& session, Engine& engine, AnswerOptions optio
   StopStrings stops(options.stop_strings);
   Status output;
   const auto show = [&](const std::string& text) {
-    if (text.empty()) return;
+    if (text.empty() || !output.ok()) return;
+    output = grow_reserved(session.budget(), MemoryCategory::io, "text of the answer (smaller -n)", text.size(),
+                           answer.text, answer.text_room);
+    if (!output.ok()) return;
     answer.text += text;
-    if (options.stream && output.ok()) output = write_stdout(text);
+    if (options.stream) output = write_stdout(text);
   };
   // Room for every token's details is taken before the first: a long answer must not outgrow the budget unseen.
   const std::uint64_t longest = std::min<std::uint64_t>(
       options.request.max_tokens,
       session.kv().context() + std::uint64_t{1} - std::min<std::uint64_t>(answer.prompt_tokens, session.kv().context()));
-  Reservation details_memory;
   if (details) {
     const std::uint64_t bytes =
         longest * (sizeof(std::int32_t) + sizeof(float) + options.request.logprobs * sizeof(TokenLogprob));
-    CARAT_ASSIGN(details_memory, session.budget().try_reserve(MemoryCategory::io, bytes,
+    CARAT_ASSIGN(answer.details_room, session.budget().try_reserve(MemoryCategory::io, bytes,
                                                               "log probabilities of the answer (smaller -n, --ctx or "
                                                               "--logprobs)"));
     answer.tokens.reserve(longest);
@@ -74,6 +77,9 @@ Result<Answer> make_answer(Session& session, Engine& engine, AnswerOptions optio
   sink.token = [&](const TokenEvent& event) {
     last = Clock::now();
     if (answer.tokens.empty()) first = last;
+    output = grow_reserved(session.budget(), MemoryCategory::io, "tokens of the answer (smaller -n)", 1, answer.tokens,
+                           answer.tokens_room);
+    if (!output.ok()) return false;
     answer.tokens.push_back(event.token);
     if (details) {
       answer.logprobs.push_back(event.logprob);
@@ -97,6 +103,7 @@ Result<Answer> make_answer(Session& session, Engine& engine, AnswerOptions optio
   const LoadProgress progress = progress_bar("reading the prompt", options.quiet, ProgressUnit::items);
   std::uint64_t read = 0;
   CARAT_ASSIGN(const RequestId id, engine.submit(std::move(options.request), std::move(sink)));
+  options.prompt_room.release();
   while (!done) {
     if (interrupted_by_user()) {
       answer.interrupted = true;

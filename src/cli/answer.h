@@ -14,6 +14,7 @@ namespace carat::cli {
 
 /// How an answer is made and shown.
 struct AnswerOptions {
+  Reservation prompt_room;  ///< for request.prompt, until the engine has its own copy
   Request request;
   std::vector<std::string> stop_strings;
   bool stream = true;  ///< write text to stdout as it is made
@@ -21,6 +22,10 @@ struct AnswerOptions {
 };
 
 struct Answer {
+  // What is reserved for text and tokens, and for their details.
+  Reservation text_room;
+  Reservation tokens_room;
+  Reservation details_room;
   std::string text;
   FinishReason reason = FinishReason::length;
   std::vector<std::int32_t> tokens;

@@ -64,17 +64,26 @@ nlohmann::ordered_json config_json(const ModelConfig& c) {
           {"activation", c.activation == GateActivation::silu ? "silu" : "gelu_tanh"}};
 }
 
-nlohmann::ordered_json tensors_json(const TensorDir& tensors) {
-  auto list = nlohmann::ordered_json::array();
+nlohmann::ordered_json tensor_json(const TensorEntry& entry) {
+  return {{"name", entry.name},
+          {"type", name(entry.type)},
+          {"rows", entry.shape.rows},
+          {"columns", entry.shape.columns},
+          {"offset", entry.offset},
+          {"bytes", entry.bytes}};
+}
+
+/// `json` with the tensors as its last key. They go out one by one: a large model's list is a large block.
+Status print_with_tensors(const nlohmann::ordered_json& json, const TensorDir& tensors) {
+  std::string text = json_text(json);
+  text.back() = ',';
+  CARAT_TRY(write_stdout(text + "\"tensors\":["));
+  bool first = true;
   for (const TensorEntry& entry : tensors.entries()) {
-    list.push_back({{"name", entry.name},
-                    {"type", name(entry.type)},
-                    {"rows", entry.shape.rows},
-                    {"columns", entry.shape.columns},
-                    {"offset", entry.offset},
-                    {"bytes", entry.bytes}});
+    CARAT_TRY(write_stdout((first ? "" : ",") + json_text(tensor_json(entry))));
+    first = false;
   }
-  return list;
+  return write_stdout("]}\n");
 }
 
 std::string types_text(const TensorDir& tensors) {
@@ -141,7 +150,7 @@ Status run_info(const InfoOptions& options) {
     files.push_back({{"path", parts.back().path}, {"sha256", hash}});
   }
   if (!options.common.json) return write_stdout(to_text(file, parts));
-  nlohmann::ordered_json json = {
+  const nlohmann::ordered_json json = {
       {"path", path},
       {"name", file.config.name},
       {"architecture", file.config.architecture},
@@ -158,8 +167,7 @@ Status run_info(const InfoOptions& options) {
        {{"model", string_key(file, "tokenizer.ggml.model")}, {"pre", string_key(file, "tokenizer.ggml.pre")}}},
       {"chat_template", file.chat_template()},
   };
-  json["tensors"] = tensors_json(file.tensors);
-  return print_json(json);
+  return print_with_tensors(json, file.tensors);
 }
 
 }  // namespace

@@ -59,11 +59,9 @@ std::string npy_header(std::uint64_t rows, std::uint64_t columns) {
   return header + text;
 }
 
-Result<std::vector<std::int32_t>> ids_of_text(const std::string& text, const Session& session) {
+Result<InputIds> ids_of_text(const std::string& text, Session& session) {
   CARAT_ASSIGN(const Tokenizer* tokenizer, need_tokenizer(session));
-  CARAT_ASSIGN(std::vector<std::int32_t> ids, tokenizer->encode(text));
-  if (tokenizer->add_bos() && tokenizer->bos() >= 0) ids.insert(ids.begin(), tokenizer->bos());
-  return ids;
+  return encode_text(*tokenizer, text, {}, true, session.budget());
 }
 
 Status run_logits(const LogitsOptions& options) {
@@ -73,19 +71,21 @@ Status run_logits(const LogitsOptions& options) {
   asked.sampler = false;
   asked.exact_for_float_weights = true;
   // What can be wrong with the texts and files is found before the model is loaded.
-  std::string text;
-  std::vector<std::int32_t> ids;
+  InputText input;
+  InputIds given;
   if (options.ids.empty()) {
-    CARAT_ASSIGN(text, read_input_text(options.file, options.common));
+    CARAT_ASSIGN(input, read_input_text(options.file, options.common));
   } else {
-    CARAT_ASSIGN(ids, parse_ids(options.ids));
-    CARAT_TRY(parse_range(options.positions, static_cast<std::uint32_t>(ids.size())).status());
+    CARAT_ASSIGN(given, parse_ids(options.ids));
+    CARAT_TRY(parse_range(options.positions, static_cast<std::uint32_t>(given.ids.size())).status());
   }
   CARAT_ASSIGN(AtomicFile out, AtomicFile::create(options.out));
   CARAT_ASSIGN(auto session, Session::open(asked, progress_bar("loading", options.common.quiet)));
   if (options.ids.empty()) {
-    CARAT_ASSIGN(ids, ids_of_text(text, *session));
+    CARAT_ASSIGN(given, ids_of_text(input.text, *session));
+    input = {};
   }
+  const std::vector<std::int32_t>& ids = given.ids;
   if (ids.empty()) return invalid("logits: the text has no tokens");
   CARAT_TRY(check_ids(ids, session->config().vocab));
   if (ids.size() > session->kv().context()) {

@@ -5,9 +5,11 @@
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/command.h"
 #include "cli/text_input.h"
+#include "memory/grow_reserved.h"
 #include "metrics/perplexity.h"
 #include "os/signals.h"
 
@@ -30,19 +32,38 @@ struct Window {
 
 /// Without a stride, windows follow each other and every token counts. With one, each window ends `stride` tokens
 /// after the last, and only the new tokens count.
-std::vector<Window> cut_windows(std::size_t tokens, std::size_t length, std::size_t stride, std::size_t limit) {
-  std::vector<Window> windows;
-  std::size_t done = 0;
-  while (done < tokens && (limit == 0 || windows.size() < limit)) {
-    const std::size_t step = windows.empty() || stride == 0 ? length : std::min(stride, length);
-    const std::size_t end = std::min(done + step, tokens);
+class Windows {
+ public:
+  Windows(std::size_t tokens, std::size_t length, std::size_t stride, std::size_t limit)
+      : tokens_(tokens), length_(length), stride_(stride), left_(limit == 0 ? tokens : limit) {}
+
+  std::optional<Window> next() {
+    if (done_ >= tokens_ || left_ == 0) return std::nullopt;
+    const std::size_t step = done_ == 0 || stride_ == 0 ? length_ : std::min(stride_, length_);
+    const std::size_t end = std::min(done_ + step, tokens_);
     // A last window that is not full would mix short contexts into the figure.
-    if (stride == 0 && end - done < length && !windows.empty()) break;
-    windows.push_back({end > length ? end - length : 0, end, end - done});
-    done = end;
+    if (stride_ == 0 && end - done_ < length_ && done_ > 0) return std::nullopt;
+    const Window window{end > length_ ? end - length_ : 0, end, end - done_};
+    done_ = end;
+    --left_;
+    return window;
   }
-  return windows;
-}
+
+  /// How many next() will still give.
+  std::size_t count() const {
+    Windows rest = *this;
+    std::size_t windows = 0;
+    while (rest.next()) ++windows;
+    return windows;
+  }
+
+ private:
+  std::size_t tokens_;
+  std::size_t length_;
+  std::size_t stride_;
+  std::size_t left_;
+  std::size_t done_ = 0;
+};
 
 Status run_perplexity(const PerplexityOptions& options) {
   CARAT_ASSIGN(SessionOptions asked, options.common.session());
@@ -51,38 +72,43 @@ Status run_perplexity(const PerplexityOptions& options) {
   asked.logits_rows = 32;
   asked.sampler = false;
   asked.exact_for_float_weights = true;
-  CARAT_ASSIGN(const std::string text, read_input_text(options.file, options.common));
+  CARAT_ASSIGN(const InputText input, read_input_text(options.file, options.common));
   CARAT_ASSIGN(auto session, Session::open(asked, progress_bar("loading", options.common.quiet)));
   CARAT_ASSIGN(const Tokenizer* tokenizer, need_tokenizer(*session));
-  CARAT_ASSIGN(const std::vector<std::int32_t> ids, tokenizer->encode(text));
+  CARAT_ASSIGN(const InputIds tokens, encode_text(*tokenizer, input.text, {}, false, session->budget()));
+  const std::vector<std::int32_t>& ids = tokens.ids;
   const bool bos = tokenizer->add_bos() && tokenizer->bos() >= 0;
   const std::size_t length = *asked.context - (bos ? 1 : 0);
-  const std::vector<Window> windows = cut_windows(ids.size(), length, options.stride, options.windows);
+  Windows windows(ids.size(), length, options.stride, options.windows);
+  const std::size_t count = windows.count();
   if (ids.size() < 2) return invalid(fmt::format("{}: the text has {} tokens; at least 2 are needed", options.file,
                                                  ids.size()));
   PerplexitySum sum;
   const auto start = std::chrono::steady_clock::now();
   const LoadProgress progress = progress_bar("perplexity", options.common.quiet, ProgressUnit::items);
-  for (std::size_t w = 0; w < windows.size(); ++w) {
-    std::vector<std::int32_t> window;
-    if (bos) window.push_back(tokenizer->bos());
-    window.insert(window.end(), ids.begin() + static_cast<long>(windows[w].begin),
-                  ids.begin() + static_cast<long>(windows[w].end));
-    const auto first = static_cast<std::uint32_t>(window.size() - windows[w].scored);
-    CARAT_ASSIGN(const PerplexitySum part, score_tokens(session->decoder(), session->kv(), window, first));
+  InputIds window;
+  CARAT_TRY(grow_reserved(session->budget(), MemoryCategory::io, "a window", *asked.context, window.ids, window.room));
+  std::size_t done = 0;
+  while (const std::optional<Window> next = windows.next()) {
+    window.ids.clear();
+    if (bos) window.ids.push_back(tokenizer->bos());
+    window.ids.insert(window.ids.end(), ids.begin() + static_cast<long>(next->begin),
+                      ids.begin() + static_cast<long>(next->end));
+    const auto first = static_cast<std::uint32_t>(window.ids.size() - next->scored);
+    CARAT_ASSIGN(const PerplexitySum part, score_tokens(session->decoder(), session->kv(), window.ids, first));
     sum.nll += part.nll;
     sum.tokens += part.tokens;
-    if (!progress(w + 1, windows.size())) return interrupted("stopped by a signal");
+    if (!progress(++done, count)) return interrupted("stopped by a signal");
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const double nll = sum.nll / static_cast<double>(sum.tokens);
   const double rate = static_cast<double>(sum.tokens) / seconds;
   if (options.common.json) {
     return print_json({{"ppl", std::exp(nll)}, {"nll", nll}, {"tokens", sum.tokens}, {"tokens_per_s", rate},
-                       {"windows", windows.size()}, {"memory", memory_json(*session)}});
+                       {"windows", count}, {"memory", memory_json(*session)}});
   }
   return write_stdout(fmt::format("perplexity {:.4f} over {} tokens in {} windows ({:.0f} tokens/s)\n", std::exp(nll),
-                                  sum.tokens, windows.size(), rate));
+                                  sum.tokens, count, rate));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -24,8 +25,8 @@
 namespace carat::cli {
 namespace {
 
-/// Bytes of a text whose tokens are among the small allocations of the plan's fixed part.
-constexpr std::size_t kSmallText = 256 << 10;
+/// Bytes of a chat prompt whose parts are among the small blocks of the plan's fixed part.
+constexpr std::size_t kSmallText = 8 << 10;
 
 struct RunOptions {
   CommonOptions common;
@@ -117,18 +118,21 @@ std::vector<ChatMessage> opening(const RunOptions& options) {
   return messages;
 }
 
-Result<std::vector<std::int32_t>> prompt_tokens(const RunOptions& options, const Session& session,
-                                                const std::string& text) {
+Result<InputIds> prompt_tokens(const RunOptions& options, Session& session, const std::string& text) {
   CARAT_ASSIGN(const Tokenizer* tokenizer, need_tokenizer(session));
   if (options.chat) {
+    // The message, the template's values and output, the segments, and tokens that may be as large as the text.
+    constexpr std::uint64_t kChatCopies = 16;
+    CARAT_ASSIGN(Reservation room, session.budget().try_reserve(
+                                       MemoryCategory::io, text.size() < kSmallText ? 0 : kChatCopies * text.size(),
+                                       "rendering the prompt"));
     CARAT_ASSIGN(const ChatTemplate chat, session_template(session));
     std::vector<ChatMessage> messages = opening(options);
     messages.push_back({"user", text});
-    return chat_tokens(session, chat, messages);
+    CARAT_ASSIGN(std::vector<std::int32_t> ids, chat_tokens(session, chat, messages));
+    return InputIds{std::move(room), std::move(ids)};
   }
-  CARAT_ASSIGN(std::vector<std::int32_t> ids, tokenizer->encode(text, {.special = options.special}));
-  if (tokenizer->add_bos() && tokenizer->bos() != kNoToken) ids.insert(ids.begin(), tokenizer->bos());
-  return ids;
+  return encode_text(*tokenizer, text, {.special = options.special}, true, session.budget());
 }
 
 /// Keeps the BOS and the end of a prompt that is too long, when that was asked for.
@@ -170,13 +174,21 @@ Status show_profile(const RunOptions& options, const ProfileReport& report) {
 
 /// The tokens go out one by one, between the parts before and after them.
 Status print_answer_json(Session& session, const Answer& answer, const std::optional<ProfileReport>& profile) {
-  std::string text = json_text({{"text", answer.text},
-                                {"finish_reason", answer.interrupted ? "cancelled" : name(answer.reason)},
-                                {"prompt_tokens", answer.prompt_tokens},
-                                {"completion_tokens", answer.tokens.size()}});
+  constexpr std::size_t kBlock = 16384;
+  CARAT_TRY(write_stdout("{\"text\":\""));
+  for (std::string_view rest = answer.text; !rest.empty();) {
+    std::size_t cut = std::min(kBlock, rest.size());
+    while (cut + 4 > kBlock && cut < rest.size() && (rest[cut] & 0xC0) == 0x80) --cut;  // not within a character
+    const std::string escaped = json_text(rest.substr(0, cut));
+    CARAT_TRY(write_stdout(std::string_view(escaped).substr(1, escaped.size() - 2)));
+    rest.remove_prefix(cut);
+  }
+  std::string text = "\"," + json_text({{"finish_reason", answer.interrupted ? "cancelled" : name(answer.reason)},
+                                        {"prompt_tokens", answer.prompt_tokens},
+                                        {"completion_tokens", answer.tokens.size()}})
+                                 .substr(1);
   text.pop_back();
   text += ",\"tokens\":[";
-  constexpr std::size_t kBlock = 16384;
   for (std::size_t i = 0; i < answer.tokens.size(); ++i) {
     if (i > 0) text += ',';
     text += json_text(token_json(session.tokenizer(), answer, i));
@@ -201,13 +213,11 @@ Status run_once(const RunOptions& options, Session& session, Engine& engine, con
   Profile* const profile = session.decoder().profile();
   if (profile != nullptr) profile->begin();
   {
-    // The tokens of a long text may be as large as the text: they need their room in the budget.
-    CARAT_ASSIGN(const Reservation room,
-                 session.budget().try_reserve(MemoryCategory::io, text.size() < kSmallText ? 0 : 2 * text.size(),
-                                              "tokenizing the prompt"));
     const ProfileClock clock(profile, ProfileModule::tokenizer);
     if (profile != nullptr) profile->add_bytes(ProfileModule::tokenizer, text.size());
-    CARAT_ASSIGN(asked.request.prompt, prompt_tokens(options, session, text));
+    CARAT_ASSIGN(InputIds prompt, prompt_tokens(options, session, text));
+    asked.prompt_room = std::move(prompt.room);
+    asked.request.prompt = std::move(prompt.ids);
   }
   if (asked.request.prompt.empty()) return invalid("the prompt is empty and the model takes no BOS token");
   if (options.overflow == "truncate-left") {
@@ -266,7 +276,7 @@ Status run_chat(const RunOptions& options, Session& session, Engine& engine) {
 }
 
 /// Where the prompt comes from; nothing when people are to be asked for it.
-Result<std::optional<std::string>> prompt_source(const RunOptions& options) {
+Result<std::optional<InputText>> prompt_source(const RunOptions& options) {
   if (!options.input.empty() && options.input != "-") {
     return invalid(
         fmt::format("run: unexpected argument '{}'; give the prompt with -p TEXT or -f FILE, or - for "
@@ -275,12 +285,12 @@ Result<std::optional<std::string>> prompt_source(const RunOptions& options) {
   }
   const int sources = (options.prompt ? 1 : 0) + (options.file.empty() ? 0 : 1) + (options.input.empty() ? 0 : 1);
   if (sources > 1) return invalid("run: give one of -p TEXT, -f FILE and -");
-  if (options.prompt) return std::optional(clean_text(*options.prompt));
+  if (options.prompt) return std::optional(InputText{{}, clean_text(*options.prompt)});
   if (sources == 0 && is_terminal(STDIN_FILENO)) {
     if (options.common.json) return invalid("run: --json needs a prompt: give -p TEXT, -f FILE or -");
-    return std::optional<std::string>();
+    return std::optional<InputText>();
   }
-  CARAT_ASSIGN(std::string text, read_input_text(options.file.empty() ? "-" : options.file, options.common));
+  CARAT_ASSIGN(InputText text, read_input_text(options.file.empty() ? "-" : options.file, options.common));
   return std::optional(std::move(text));
 }
 
@@ -291,13 +301,13 @@ Status run_run(const RunOptions& options) {
   CARAT_ASSIGN(SessionOptions asked, options.common.session());
   CARAT_TRY(sampling_params(options).status());
   CARAT_TRY(check_profile_file(options));
-  CARAT_ASSIGN(const std::optional<std::string> text, prompt_source(options));
-  asked.chat = options.chat || !text;
+  CARAT_ASSIGN(const std::optional<InputText> input, prompt_source(options));
+  asked.chat = options.chat || !input;
   CARAT_ASSIGN(auto session, Session::open(asked, progress_bar("loading", options.common.quiet)));
   CARAT_ASSIGN(Engine engine, Engine::create(*session));
   Profile profile;
   if (options.profile) session->decoder().set_profile(&profile);
-  return text ? run_once(options, *session, engine, *text) : run_chat(options, *session, engine);
+  return input ? run_once(options, *session, engine, input->text) : run_chat(options, *session, engine);
 }
 
 void add_sampling_options(CLI::App& command, RunOptions& options) {

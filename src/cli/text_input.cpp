@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "memory/grow_reserved.h"
 #include "os/file.h"
 #include "os/signals.h"
 #include "text/utf8.h"
@@ -41,15 +42,31 @@ Result<std::uint64_t> text_limit(const CommonOptions& options) {
 
 }  // namespace
 
-Result<std::string> read_input_text(const std::string& path, const CommonOptions& options) {
+Budget& input_budget() {
+  static Budget budget;
+  return budget;
+}
+
+Result<InputText> read_input_text(const std::string& path, const CommonOptions& options) {
   CARAT_ASSIGN(const std::uint64_t limit, text_limit(options));
-  auto text = read_text(path, limit);
-  if (text.ok()) return clean_text(*text);
+  InputText input;
+  Status status = read_text(path, limit, [&](std::string_view block) {
+    CARAT_TRY(grow_reserved(input_budget(), MemoryCategory::io, "a text", block.size(), input.text, input.room));
+    input.text.append(block);
+    return ok_status();
+  });
   // read_text() reports a text beyond its limit as bad input; here it is the budget that it does not fit.
-  if (text.status().code() == StatusCode::invalid && limit < kMaxTextBytes) {
-    return no_fit(text.status().message() + ", a quarter of --memory; raise --memory or shorten the text");
+  if (status.code() == StatusCode::invalid && limit < kMaxTextBytes) {
+    return no_fit(status.message() + ", a quarter of --memory; raise --memory or shorten the text");
   }
-  return std::move(text).status();
+  CARAT_TRY(status);
+  if (is_valid_utf8(input.text)) return input;
+  // U+FFFD is three bytes, and a string that grows may hold twice what it needs, and half of that once more.
+  CARAT_ASSIGN(Reservation room,
+               input_budget().try_reserve(MemoryCategory::io, 9 * input.text.size(), "a text that is not UTF-8"));
+  input.text = clean_text(input.text);
+  input.room = std::move(room);
+  return input;
 }
 
 Result<std::optional<std::string>> LineReader::next() {
@@ -92,16 +109,32 @@ Status check_ids(const std::vector<std::int32_t>& ids, std::uint32_t vocab) {
   return ok_status();
 }
 
-Result<std::vector<std::int32_t>> parse_ids(const std::string& json) {
+Result<InputIds> encode_text(const Tokenizer& tokenizer, std::string_view text, EncodeOptions options, bool bos,
+                             Budget& budget) {
+  InputIds out;
+  if (bos && tokenizer.add_bos() && tokenizer.bos() != kNoToken) out.ids.push_back(tokenizer.bos());
+  CARAT_TRY(tokenizer.encode(text, options, [&](std::span<const std::int32_t> batch) {
+    CARAT_TRY(grow_reserved(budget, MemoryCategory::io, "the tokens of a text", batch.size(), out.ids, out.room));
+    out.ids.insert(out.ids.end(), batch.begin(), batch.end());
+    return ok_status();
+  }));
+  return out;
+}
+
+Result<InputIds> parse_ids(const std::string& json) {
+  // A value of the parser takes 16 bytes, and each is followed by a comma; its list may be growing to twice that.
+  CARAT_ASSIGN(const Reservation parser,
+               input_budget().try_reserve(MemoryCategory::io, 24 * json.size(), "a list of token ids"));
   const auto value = nlohmann::json::parse(json, nullptr, false);
   const Status bad = invalid(fmt::format("'{}' is not a JSON array of token ids such as [2, 105]", json.substr(0, 80)));
   if (!value.is_array()) return bad;
-  std::vector<std::int32_t> ids;
+  InputIds out;
+  CARAT_TRY(grow_reserved(input_budget(), MemoryCategory::io, "token ids", value.size(), out.ids, out.room));
   for (const auto& item : value) {
     if (!item.is_number_integer() || item.get<double>() < 0 || item.get<double>() >= 2147483648.0) return bad;
-    ids.push_back(item.get<std::int32_t>());
+    out.ids.push_back(item.get<std::int32_t>());
   }
-  return ids;
+  return out;
 }
 
 }  // namespace carat::cli

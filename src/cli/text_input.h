@@ -4,20 +4,31 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
 #include "cli/command.h"
 #include "engine/session.h"
+#include "memory/budget.h"
 
 namespace carat::cli {
 
 /// Longest text file a command reads.
 inline constexpr std::uint64_t kMaxTextBytes = std::uint64_t{1} << 30;
 
+/// What holds the texts that commands take before there is a plan, whose fixed part then counts them: it sets no limit.
+Budget& input_budget();
+
+/// A text, and what is reserved for it.
+struct InputText {
+  Reservation room;
+  std::string text;
+};
+
 /// The text of a file, or of standard input for "-"; what is not UTF-8 is replaced, with a note. A text that would not
 /// leave the model room in the memory budget is StatusCode::no_fit.
-Result<std::string> read_input_text(const std::string& path, const CommonOptions& options);
+Result<InputText> read_input_text(const std::string& path, const CommonOptions& options);
 
 /// Lines of a descriptor. Unlike std::getline, a signal while it waits ends it.
 class LineReader {
@@ -38,8 +49,18 @@ std::string clean_text(const std::string& text);
 
 /// The session's tokenizer, or an error that says the file has none.
 Result<const Tokenizer*> need_tokenizer(const Session& session);
+
+/// Token ids, and what is reserved for them.
+struct InputIds {
+  Reservation room;
+  std::vector<std::int32_t> ids;
+};
+
+/// The ids of `text`, with the BOS in front if that is asked for and the tokenizer wants one.
+Result<InputIds> encode_text(const Tokenizer& tokenizer, std::string_view text, EncodeOptions options, bool bos,
+                             Budget& budget);
 Status check_ids(const std::vector<std::int32_t>& ids, std::uint32_t vocab);
 /// Token ids of a JSON array such as "[2, 105]".
-Result<std::vector<std::int32_t>> parse_ids(const std::string& json);
+Result<InputIds> parse_ids(const std::string& json);
 
 }  // namespace carat::cli

@@ -40,24 +40,32 @@ Result<OpenTokenizer> open_tokenizer(const CommonOptions& common) {
   return open;
 }
 
-nlohmann::ordered_json pieces_json(const Tokenizer& tokenizer, const std::vector<std::int32_t>& ids) {
-  auto pieces = nlohmann::ordered_json::array();
-  for (const std::int32_t id : ids) pieces.push_back(std::string(tokenizer.piece(id)));
-  return pieces;
+/// A JSON array on one line, written a block at a time: as one value it would be many times the ids.
+Status print_ids(const Tokenizer& tokenizer, const std::vector<std::int32_t>& ids, bool pieces) {
+  constexpr std::size_t kBlock = 16384;
+  std::string text = "[";
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (i > 0) text += ',';
+    text += pieces ? json_text(std::string(tokenizer.piece(ids[i]))) : std::to_string(ids[i]);
+    if (text.size() < kBlock) continue;
+    CARAT_TRY(write_stdout(text));
+    text.clear();
+  }
+  return write_stdout(text + "]\n");
 }
 
 Status tokenize_one(const Tokenizer& tokenizer, const TokenizeOptions& options, const std::string& text) {
-  CARAT_ASSIGN(std::vector<std::int32_t> ids, tokenizer.encode(clean_text(text), {.special = options.special}));
-  if (!options.no_bos && tokenizer.add_bos() && tokenizer.bos() >= 0) ids.insert(ids.begin(), tokenizer.bos());
-  return print_json(options.pieces ? pieces_json(tokenizer, ids) : nlohmann::ordered_json(ids));
+  CARAT_ASSIGN(const InputIds input,
+               encode_text(tokenizer, text, {.special = options.special}, !options.no_bos, input_budget()));
+  return print_ids(tokenizer, input.ids, options.pieces);
 }
 
 Status run_tokenize(const TokenizeOptions& options) {
   CARAT_ASSIGN(const OpenTokenizer open, open_tokenizer(options.common));
-  if (options.text_given) return tokenize_one(*open.tokenizer, options, options.text);
+  if (options.text_given) return tokenize_one(*open.tokenizer, options, clean_text(options.text));
   if (!options.common.json) {
-    CARAT_ASSIGN(const std::string text, read_input_text("-", options.common));
-    return tokenize_one(*open.tokenizer, options, text);
+    CARAT_ASSIGN(const InputText input, read_input_text("-", options.common));
+    return tokenize_one(*open.tokenizer, options, input.text);
   }
   LineReader input(STDIN_FILENO);
   for (std::uint64_t number = 1;; ++number) {
@@ -66,7 +74,7 @@ Status run_tokenize(const TokenizeOptions& options) {
     if (line->empty()) continue;
     const auto value = nlohmann::json::parse(*line, nullptr, false);
     if (!value.is_string()) return invalid(fmt::format("standard input, line {}: expected a JSON string", number));
-    CARAT_TRY(tokenize_one(*open.tokenizer, options, value.get<std::string>()));
+    CARAT_TRY(tokenize_one(*open.tokenizer, options, clean_text(value.get<std::string>())));
   }
   return ok_status();
 }
@@ -85,16 +93,16 @@ Status run_detokenize(const DetokenizeOptions& options) {
     // "1 2 3", "1,2,3" and "[1, 2, 3]" alike.
     std::string joined = fmt::format("{}", fmt::join(options.ids, ","));
     if (joined.find('[') == std::string::npos) joined = "[" + joined + "]";
-    CARAT_ASSIGN(const std::vector<std::int32_t> ids, parse_ids(joined));
-    return detokenize_one(*open.tokenizer, options, ids);
+    CARAT_ASSIGN(const InputIds input, parse_ids(joined));
+    return detokenize_one(*open.tokenizer, options, input.ids);
   }
   LineReader input(STDIN_FILENO);
   while (true) {
     CARAT_ASSIGN(const std::optional<std::string> line, input.next());
     if (!line) break;
     if (line->empty()) continue;
-    CARAT_ASSIGN(const std::vector<std::int32_t> ids, parse_ids(*line));
-    CARAT_TRY(detokenize_one(*open.tokenizer, options, ids));
+    CARAT_ASSIGN(const InputIds input, parse_ids(*line));
+    CARAT_TRY(detokenize_one(*open.tokenizer, options, input.ids));
   }
   return ok_status();
 }

@@ -31,6 +31,11 @@ std::uint64_t Engine::sampler_bytes(std::uint32_t vocab) {
 Result<Engine> Engine::create(Session& session) {
   Engine engine(session);
   CARAT_ASSIGN(engine.scratch_, SamplerScratch::create(session.budget(), session.config().vocab));
+  const std::uint32_t rows = session.decoder().max_rows();
+  CARAT_ASSIGN(engine.batch_memory_,
+               session.budget().try_reserve(MemoryCategory::io, batch_bytes(rows), "tokens of a batch"));
+  engine.tokens_.reserve(rows);
+  engine.positions_.reserve(rows);
   return engine;
 }
 
@@ -55,23 +60,22 @@ Result<RequestId> Engine::submit(Request request, RequestSink sink) {
   }
   const std::size_t prompt_tokens = request.prompt.size();
   const std::size_t most_tokens = std::min<std::size_t>(context, prompt_tokens + request.max_tokens) + 1;
-  CARAT_ASSIGN(Reservation token_memory, session_->budget().try_reserve(
-                                             MemoryCategory::io, most_tokens * sizeof(std::int32_t), "a request's tokens"));
+  CARAT_ASSIGN(auto room, Buffer<std::int32_t>::allocate(session_->budget(), MemoryCategory::io, most_tokens,
+                                                         "a request's tokens"));
+  std::copy(request.prompt.begin(), request.prompt.end(), room.begin());
+  request.prompt = {};
   const RequestId id = next_id_++;
   Running& running = requests_[id];
-  running.token_memory = std::move(token_memory);
+  running.room = std::move(room);
   running.generator = Generator(request.seed);
-  running.prompt_tokens = prompt_tokens;
-  running.tokens = std::move(request.prompt);
-  // Never grows while tokens are made.
-  running.tokens.reserve(most_tokens);
+  running.prompt_tokens = running.token_count = prompt_tokens;
   running.request = std::move(request);
   running.sink = std::move(sink);
   if (running.request.max_tokens == 0) {
     end(id, FinishReason::length, ok_status());
     return id;
   }
-  scheduler_.submit(id, static_cast<std::uint32_t>(running.tokens.size()));
+  scheduler_.submit(id, static_cast<std::uint32_t>(prompt_tokens));
   return id;
 }
 
@@ -117,7 +121,7 @@ void Engine::run_batch(std::span<const StepItem> items) {
   for (const StepItem& item : items) {
     const Running& running = requests_.at(item.request);
     for (std::uint32_t i = item.first; i < item.first + item.count; ++i) {
-      tokens_.push_back(running.tokens[i]);
+      tokens_.push_back(running.room[i]);
       positions_.push_back(static_cast<std::int32_t>(i));
     }
     if (item.generated) batch.generated_rows += item.count;
@@ -157,7 +161,7 @@ void Engine::take_token(RequestId id, std::span<float> logits) {
     listed = top_logprobs(logits, normalizer, top_, scratch_);
   }
   // Penalties change the row: the chosen token's own probability is taken from the row as it was.
-  const std::span<const std::int32_t> all = running.tokens;
+  const std::span<const std::int32_t> all = running.tokens();
   const TokenHistory history{all, all.subspan(running.prompt_tokens)};
   std::span<const float> original = logits;
   if (request.wants_logprobs && changes_logits(request.sampling)) {
@@ -177,14 +181,14 @@ void Engine::take_token(RequestId id, std::span<float> logits) {
     event.logprob = static_cast<float>(original[static_cast<std::size_t>(event.token)] - normalizer);
     event.top = std::span(top_).first(listed);
   }
-  running.tokens.push_back(event.token);
+  running.room[running.token_count++] = event.token;
   clock.next(ProfileModule::output);
   const bool go_on = !running.sink.token || running.sink.token(event);
   if (!requests_.contains(id)) return;  // the sink cancelled it
   if (!go_on) return end(id, FinishReason::stop, ok_status());
-  const std::size_t made = running.tokens.size() - running.prompt_tokens;
+  const std::size_t made = running.token_count - running.prompt_tokens;
   // A token beyond the context could be chosen but not read back in.
-  if (made >= request.max_tokens || running.tokens.size() > session_->kv().context()) {
+  if (made >= request.max_tokens || running.token_count > session_->kv().context()) {
     end(id, FinishReason::length, ok_status());
   }
 }

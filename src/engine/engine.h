@@ -54,6 +54,8 @@ class Engine {
   static Result<Engine> create(Session& session);
   /// What create() adds to the plan's logits category.
   static std::uint64_t sampler_bytes(std::uint32_t vocab);
+  /// What create() adds to the plan's io category: tokens and positions of a batch of `rows`.
+  static std::uint64_t batch_bytes(std::uint32_t rows) { return std::uint64_t{rows} * 2 * sizeof(std::int32_t); }
 
   /// Refuses an empty prompt, ids outside the vocabulary, and a prompt longer than the context.
   Result<RequestId> submit(Request request, RequestSink sink);
@@ -66,9 +68,12 @@ class Engine {
     Request request;
     RequestSink sink;
     Generator generator{0};
-    std::vector<std::int32_t> tokens;  ///< prompt and answer; the prompt is moved here, not copied
+    Buffer<std::int32_t> room;  ///< for all tokens it may come to have
     std::size_t prompt_tokens = 0;
-    Reservation token_memory;
+    std::size_t token_count = 0;
+
+    /// Prompt and answer.
+    std::span<const std::int32_t> tokens() const { return room.span().first(token_count); }
     SequenceId sequence = 0;
     bool open = false;
   };
@@ -88,7 +93,8 @@ class Engine {
   RequestId next_id_ = 1;
   std::vector<RequestId> started_;
   std::vector<TokenLogprob> top_;
-  // The arrays of the batch, reused.
+  // The arrays of the batch, reused; they never grow.
+  Reservation batch_memory_;
   std::vector<std::int32_t> tokens_;
   std::vector<std::int32_t> positions_;
   std::vector<std::uint32_t> seq_begin_;

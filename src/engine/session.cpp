@@ -98,7 +98,7 @@ Plan plan_model(const ModelConfig& config, const ModelFacts& model, const Sessio
   facts.weights = model.weights;
   facts.tokenizer = model.tokenizer;
   facts.sampler = options.sampler ? Engine::sampler_bytes(config.vocab) : 0;
-  facts.io = model.io;
+  facts.io = model.io + Engine::batch_bytes(std::max(options.chunk, options.parallel));
   facts.fixed = process.fixed;
   facts.read_gb_per_s = process.read_gb_per_s;
   facts.prefill_tops = process.prefill_tops;

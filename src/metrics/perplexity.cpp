@@ -10,6 +10,9 @@
 namespace carat {
 namespace {
 
+/// Most rows of one pass: their positions and row numbers stay small blocks, which need no room in the budget.
+constexpr std::uint32_t kMostRows = kSmallBlock / sizeof(std::int32_t);
+
 /// Closes a sequence on every way out.
 class OpenSequence {
  public:
@@ -32,11 +35,13 @@ Status for_each_tile(Decoder& decoder, KvPool& kv, std::span<const std::int32_t>
   CARAT_ASSIGN(const SequenceId sequence, kv.open());
   const OpenSequence closing(kv, sequence);
   CARAT_TRY(kv.reserve(sequence, n));
-  std::vector<std::int32_t> positions(n);
-  std::iota(positions.begin(), positions.end(), 0);
+  const std::uint32_t most_rows = std::min(decoder.max_rows(), kMostRows);
+  std::vector<std::int32_t> positions;
   std::vector<std::uint32_t> rows;
-  for (std::uint32_t from = 0; from < end; from += decoder.max_rows()) {
-    const std::uint32_t count = std::min(decoder.max_rows(), n - from);
+  for (std::uint32_t from = 0; from < end; from += most_rows) {
+    const std::uint32_t count = std::min(most_rows, n - from);
+    positions.resize(count);
+    std::iota(positions.begin(), positions.end(), static_cast<std::int32_t>(from));
     const std::uint32_t first = std::clamp(begin, from, from + count);
     const std::uint32_t last = std::clamp(end, from, from + count);
     rows.resize(last - first);
@@ -44,7 +49,7 @@ Status for_each_tile(Decoder& decoder, KvPool& kv, std::span<const std::int32_t>
     const std::uint32_t seq_begin[2] = {0, count};
     Batch batch;
     batch.tokens = ids.subspan(from, count);
-    batch.positions = std::span(positions).subspan(from, count);
+    batch.positions = positions;
     batch.seq_begin = seq_begin;
     batch.rows_with_logits = rows;
     decoder.forward(batch, kv, {&sequence, 1});

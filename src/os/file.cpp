@@ -137,27 +137,25 @@ Status AtomicFile::commit() {
   return ok_status();
 }
 
-Result<std::string> read_text(const std::string& path, std::uint64_t limit) {
+Status read_text(const std::string& path, std::uint64_t limit, const std::function<Status(std::string_view)>& sink) {
   const bool standard_input = path == "-";
   const int descriptor = standard_input ? dup(STDIN_FILENO) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return system_error(path, "open");
-  std::string text;
   char block[16384];
+  std::uint64_t bytes = 0;
   Status status;
-  while (true) {
+  while (status.ok()) {
     const ssize_t got = ::read(descriptor, block, sizeof block);
     if (got < 0 && errno == EINTR) status = interrupted("");  // Ctrl-C while waiting for input
     else if (got < 0) status = system_error(path, "read");
     if (got <= 0) break;
-    text.append(block, static_cast<std::size_t>(got));
-    if (text.size() > limit) {
-      status = invalid(fmt::format("{}: is longer than {} bytes", standard_input ? "standard input" : path, limit));
-      break;
-    }
+    bytes += static_cast<std::uint64_t>(got);
+    status = bytes <= limit
+                 ? sink({block, static_cast<std::size_t>(got)})
+                 : invalid(fmt::format("{}: is longer than {} bytes", standard_input ? "standard input" : path, limit));
   }
   close(descriptor);
-  if (!status.ok()) return status;
-  return text;
+  return status;
 }
 
 }  // namespace carat

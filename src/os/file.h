@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -57,7 +58,8 @@ class AtomicFile {
   std::string temporary_;
 };
 
-/// The whole of a small text file, or of standard input when path is "-"; more than `limit` bytes is an error.
-Result<std::string> read_text(const std::string& path, std::uint64_t limit);
+/// Hands on the whole of a text file, or of standard input when path is "-", in blocks of at most 16 KiB; more than
+/// `limit` bytes is an error, and the sink's own errors are returned.
+Status read_text(const std::string& path, std::uint64_t limit, const std::function<Status(std::string_view)>& sink);
 
 }  // namespace carat

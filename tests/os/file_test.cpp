@@ -114,14 +114,23 @@ TEST_F(Files, AFolderThatIsNotThereIsAnErrorAtOnce) {
   EXPECT_NE(status.message().find("No such file or directory"), std::string::npos);
 }
 
-TEST_F(Files, ReadTextStopsAtTheLimit) {
+TEST_F(Files, ReadTextStopsAtTheLimitAndAtTheSinksError) {
+  std::string text;
+  const auto append = [&](std::string_view block) {
+    text.append(block);
+    return ok_status();
+  };
   root_.write("/a", std::string(100'000, 'x'));
-  EXPECT_EQ(read_text(path("a"), 100'000).value().size(), 100'000U);
-  EXPECT_EQ(read_text(path("a"), 99'999).status().code(), StatusCode::invalid);
-  EXPECT_EQ(read_text(path("none"), 10).status().code(), StatusCode::io);
-  EXPECT_FALSE(read_text(root_.path(), 10).ok()) << "a folder";
+  EXPECT_TRUE(read_text(path("a"), 100'000, append).ok());
+  EXPECT_EQ(text, std::string(100'000, 'x'));
+  EXPECT_EQ(read_text(path("a"), 99'999, append).code(), StatusCode::invalid);
+  EXPECT_EQ(read_text(path("none"), 10, append).code(), StatusCode::io);
+  EXPECT_FALSE(read_text(root_.path(), 10, append).ok()) << "a folder";
+  EXPECT_EQ(read_text(path("a"), 100'000, [](std::string_view) { return no_fit("full"); }).code(), StatusCode::no_fit);
   root_.write("/empty", "");
-  EXPECT_EQ(read_text(path("empty"), 0).value(), "");
+  text.clear();
+  EXPECT_TRUE(read_text(path("empty"), 0, append).ok());
+  EXPECT_EQ(text, "");
 }
 
 }  // namespace
