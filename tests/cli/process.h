@@ -40,6 +40,7 @@ struct ProcessOptions {
   bool closed_output = false;            ///< standard output is a pipe that nobody reads
   std::uint64_t file_limit = 0;          ///< largest file it may write, bytes: a disk that is full
   int seconds = 120;
+  std::string program = CARAT_BINARY;    ///< what is run
   std::function<void(pid_t, const std::string& out, const std::string& err)> watch;  ///< after each read
 };
 
@@ -61,10 +62,10 @@ inline void set_environment(const ProcessOptions& options) {
     const rlimit limit{options.file_limit, options.file_limit};
     setrlimit(RLIMIT_FSIZE, &limit);
   }
-  std::vector<char*> argv{const_cast<char*>(CARAT_BINARY)};
+  std::vector<char*> argv{const_cast<char*>(options.program.c_str())};
   for (const std::string& one : arguments) argv.push_back(const_cast<char*>(one.c_str()));
   argv.push_back(nullptr);
-  execv(CARAT_BINARY, argv.data());
+  execv(argv[0], argv.data());
   _exit(127);
 }
 
