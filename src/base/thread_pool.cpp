@@ -18,7 +18,7 @@
 namespace carat {
 namespace {
 
-constexpr std::size_t kStackBytes = 256 * 1024;
+constexpr std::size_t kGuardBytes = 4096;
 constexpr std::chrono::microseconds kSpin{50};
 
 void pause_briefly() {
@@ -82,7 +82,7 @@ Status ThreadPool::start(const Options& options) {
   workers_ = std::make_unique<Worker[]>(static_cast<std::size_t>(threads_));
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, kStackBytes);
+  pthread_attr_setstacksize(&attributes, ThreadPool::kThreadBytes - kGuardBytes);
   // Threads inherit the mask: Ctrl-C must reach the thread that can answer it.
   sigset_t all;
   sigset_t before;

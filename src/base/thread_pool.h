@@ -25,6 +25,9 @@ bool pin_this_thread(int cpu);
 /// worker costs its share of the speed and not a stall.
 class ThreadPool {
  public:
+  /// Address space of one thread: its stack and a guard page.
+  static constexpr std::uint64_t kThreadBytes = (256 + 4) << 10;
+
   struct Options {
     int threads = 1;        ///< the caller included
     std::vector<int> cpus;  ///< worker i is pinned to cpus[i % size]; empty: not pinned. The caller is left alone.

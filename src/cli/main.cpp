@@ -11,6 +11,7 @@
 #include "cli/command.h"
 #include "cli/config_file.h"
 #include "cli/usage_error.h"
+#include "os/limits.h"
 #include "os/signals.h"
 
 namespace carat::cli {
@@ -58,6 +59,7 @@ void fill_standard_descriptors() {
 int run(int argc, char** argv) {
   fill_standard_descriptors();
   bound_allocator_slack();
+  keep_huge_pages_to_advised_memory();
   CLI::App app("carat runs Gemma models inside a memory budget you choose.", "carat");
   app.set_version_flag("--version", "carat " CARAT_VERSION);
   app.set_config("--config", "", "read options from a TOML or INI file");

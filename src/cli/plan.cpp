@@ -108,16 +108,15 @@ Status run_plan(const PlanOptions& options) {
   if (options.common.model.empty() == options.preset.empty()) {
     return invalid("plan: give either a model or --arch PRESET");
   }
-  Plan plan;
+  Planned planned;
   if (options.preset.empty()) {
     CARAT_ASSIGN(const SessionOptions asked, options.common.session());
-    CARAT_ASSIGN(Planned planned, plan_session(asked));
-    plan = std::move(planned.plan);
+    CARAT_ASSIGN(planned, plan_session(asked));
   } else {
-    CARAT_ASSIGN(plan, plan_preset(options));
+    CARAT_ASSIGN(planned.plan, plan_preset(options));
   }
-  CARAT_TRY(options.common.json ? print_json(to_json(plan)) : write_stdout(to_text(plan)));
-  return plan.fits ? ok_status() : no_fit(refusal(plan));
+  CARAT_TRY(options.common.json ? print_json(to_json(planned.plan)) : write_stdout(to_text(planned.plan)));
+  return check_fits(planned);
 }
 
 }  // namespace

@@ -11,17 +11,18 @@
 #include "base/log.h"
 #include "engine/engine.h"
 #include "memory/resident.h"
+#include "os/limits.h"
 #include "os/machine.h"
 
 namespace carat {
 namespace {
 
-/// What the process adds to its resident set beyond the planned categories after the plan is made: tables of keys and
-/// tensors, pages of the binary touched later, thread stacks, the prompt's text and tokens, allocator slack. Measured
-/// with the context filled (VmHWM less the other categories, the staging of the load taken off as it is gone by then):
-/// under 0.3 MB on gemma3-270m at 512 and 4096 tokens and on smollm2-135m at 512 and 2048, of text prompts of 40 and
-/// 200 KB. The rest is room for longer answers and prompts.
-constexpr std::uint64_t kLaterFixedBytes = 2 << 20;
+/// What the process adds to `fixed` after the plan is made: tables of keys and tensors, pages of the binary touched
+/// later, thread stacks, small blocks. Measured as what is resident of `fixed` at the end of a run with the context
+/// filled, less what was resident at the start: 2.4 to 2.9 MB on a tiny model, gemma3-270m and smollm2-135m.
+constexpr std::uint64_t kLaterFixedBytes = 3 << 20;
+/// Address space, of which less is ever resident: mappings that are aligned up to huge pages, and the heap's own growth.
+constexpr std::uint64_t kUnusedMappings = 8 << 20;
 constexpr std::uint64_t kThreadFixedBytes = 96 << 10;
 constexpr double kDefaultShare = 0.8;
 
@@ -58,6 +59,26 @@ Result<MemoryLimitAsk> parse_memory(const std::string& text) {
   return fail();
 }
 
+namespace {
+
+/// The budget is what was asked, or the least that something else allows.
+void lower_limit(ProcessFacts& facts, std::uint64_t bytes, const std::string& source) {
+  if (bytes >= facts.limit) return;
+  facts.limit = bytes;
+  facts.limit_source = facts.lowered_by = source;
+}
+
+/// The largest budget under which everything can be mapped: what is planned outside `fixed` is all still to come.
+void lower_to_mapping_room(ProcessFacts& facts, const ResidentMemory& now) {
+  const std::optional<MappingRoom> room = mapping_room(now.mapped, now.data);
+  if (!room) return;
+  const std::uint64_t aside =
+      kLaterFixedBytes + kUnusedMappings + static_cast<std::uint64_t>(facts.threads) * ThreadPool::kThreadBytes;
+  lower_limit(facts, facts.fixed + room->bytes - std::min(room->bytes, aside), room->limit);
+}
+
+}  // namespace
+
 Result<ProcessFacts> process_facts(const std::optional<MemoryLimitAsk>& memory, const std::optional<int>& threads) {
   ProcessFacts facts;
   const Machine machine = read_machine();
@@ -70,11 +91,7 @@ Result<ProcessFacts> process_facts(const std::optional<MemoryLimitAsk>& memory, 
   if (memory && memory->share == 0) {
     facts.limit = memory->bytes;
     facts.limit_source = "--memory";
-    if (machine.memory_limit && machine.memory_limit->bytes < facts.limit) {
-      facts.limit = machine.memory_limit->bytes;
-      facts.limit_source = machine.memory_limit->file;
-      log_note(fmt::format("the budget is lowered to {} bytes: {} allows no more", facts.limit, facts.limit_source));
-    }
+    if (machine.memory_limit) lower_limit(facts, machine.memory_limit->bytes, machine.memory_limit->file);
   } else if (ceiling) {
     const double share = memory ? memory->share : kDefaultShare;
     facts.limit = static_cast<std::uint64_t>(static_cast<double>(ceiling->bytes) * share);
@@ -85,6 +102,7 @@ Result<ProcessFacts> process_facts(const std::optional<MemoryLimitAsk>& memory, 
   CARAT_ASSIGN(const ResidentMemory resident, read_resident_memory());
   facts.fixed = resident.peak + resident.swapped + kLaterFixedBytes +
                 static_cast<std::uint64_t>(facts.threads) * kThreadFixedBytes;
+  lower_to_mapping_room(facts, resident);
   // Estimates until `doctor` measures them: DRAM read of one core, and int8 products by instruction set.
   facts.read_gb_per_s = std::min(facts.threads, 4) * 14.0;
   facts.prefill_tops = facts.threads * (machine.cpu.avx512_vnni ? 0.3 : 0.06);
@@ -93,6 +111,9 @@ Result<ProcessFacts> process_facts(const std::optional<MemoryLimitAsk>& memory, 
 
 Plan plan_model(const ModelConfig& config, const ModelFacts& model, const SessionOptions& options,
                 const ProcessFacts& process, KvType kv_default) {
+  if (!process.lowered_by.empty()) {
+    log_note(fmt::format("the budget is lowered to {} bytes: {} allows no more", process.limit, process.lowered_by));
+  }
   PlanFacts facts;
   facts.budget = process.limit;
   facts.weights = model.weights;
@@ -153,6 +174,7 @@ Result<Planned> plan_session(const SessionOptions& options) {
   Planned planned;
   CARAT_ASSIGN(const ProcessFacts process, process_facts(options.memory, options.threads));
   planned.threads = process.threads;
+  planned.lowered_by = process.lowered_by;
   planned.cpus = process.cpus;
   planned.budget = std::make_unique<Budget>(process.limit);
   CARAT_ASSIGN(planned.kernels, select_kernel_table(options.isa));
@@ -176,6 +198,12 @@ Result<Planned> plan_session(const SessionOptions& options) {
   return planned;
 }
 
+Status check_fits(const Planned& planned) {
+  if (planned.plan.fits) return ok_status();
+  const std::string by = planned.lowered_by.empty() ? "" : fmt::format("; the budget was lowered by {}", planned.lowered_by);
+  return no_fit(refusal(planned.plan) + by);
+}
+
 Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options, const LoadProgress& progress) {
   const auto start = std::chrono::steady_clock::now();
   std::unique_ptr<Session> session(new Session());
@@ -184,7 +212,7 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options, co
     return invalid(fmt::format("{}: a base model without a chat template; it continues a text: give one with -p TEXT, "
                                "without --chat", session->planned_.file.path));
   }
-  if (!session->planned_.plan.fits) return no_fit(refusal(session->planned_.plan));
+  CARAT_TRY(check_fits(session->planned_));
   CARAT_TRY(session->load(progress));
   session->load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return session;

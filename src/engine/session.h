@@ -62,6 +62,7 @@ struct Planned {
   ActivationForms forms;
   int threads = 1;
   std::vector<int> cpus;
+  std::string lowered_by;  ///< the cgroup file or ulimit that allows less than was asked; empty: none
   Plan plan;
 };
 
@@ -70,11 +71,14 @@ Status check_kv_options(const ModelConfig& config, const SessionOptions& options
 
 /// Reads the header and plans. A plan that does not fit is returned too: see Plan::fits.
 Result<Planned> plan_session(const SessionOptions& options);
+/// StatusCode::no_fit with the shortfall, what would fit, and what lowered the budget.
+Status check_fits(const Planned& planned);
 
 /// The budget and the facts of this process and machine that every plan needs.
 struct ProcessFacts {
   std::uint64_t limit = 0;         ///< bytes
-  std::string limit_source;        ///< "--memory", "80% of MemAvailable", a cgroup file
+  std::string limit_source;        ///< "--memory", "80% of MemAvailable", a cgroup file, "ulimit -v"
+  std::string lowered_by;          ///< the same, when it is less than was asked
   std::uint64_t fixed = 0;
   double read_gb_per_s = 0;        ///< estimated from the CPU
   double prefill_tops = 0;

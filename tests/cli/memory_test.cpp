@@ -123,6 +123,38 @@ TEST(Budget, HoldsAtTheContextOfTheIssue) {
   EXPECT_LE(highest, 420000000U);
 }
 
+/// Under a limit on what it may map the program runs inside it, or is refused by its plan: it never fails on the way.
+class MappingLimit : public testing::TestWithParam<std::uint64_t ProcessOptions::*> {};
+
+TEST_P(MappingLimit, LowersTheBudgetOrRefuses) {
+#ifdef CARAT_SANITIZED
+  GTEST_SKIP() << "shadow memory is larger than any limit";
+#endif
+  const auto run = [&](std::uint64_t bytes, const char* context) {
+    ProcessOptions options;
+    options.*GetParam() = bytes;
+    return run_carat({"run", tiny(), "-p", "hi", "-n", "2", "--ctx", context, "--threads", "2"}, options);
+  };
+  int refused = 0;
+  int ran = 0;
+  for (std::uint64_t mib = 24; mib <= 224; mib += 8) {
+    const Outcome one = run(mib << 20, "32768");
+    if (one.code == 0) {
+      ++ran;
+      continue;
+    }
+    EXPECT_EQ(one.code, 3) << mib << " MiB: signal " << one.signal << "\n" << one.err;
+    EXPECT_NE(one.err.find("does not fit"), std::string::npos) << mib << " MiB: " << one.err;
+    EXPECT_NE(one.err.find("lowered by ulimit -"), std::string::npos) << mib << " MiB: " << one.err;
+    ++refused;
+  }
+  EXPECT_GT(refused, 0);
+  EXPECT_GT(ran, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Limits, MappingLimit,
+                         testing::Values(&ProcessOptions::mapping_limit, &ProcessOptions::data_limit));
+
 TEST(Budget, TooLittleIsRefusedWithNumbers) {
   const std::string model = real_model("gemma3-270m");
   if (model.empty()) GTEST_SKIP() << "gemma3-270m has not been fetched (make models)";

@@ -39,6 +39,8 @@ struct ProcessOptions {
   std::string out_path;                  ///< standard output goes there instead
   bool closed_output = false;            ///< standard output is a pipe that nobody reads
   std::uint64_t file_limit = 0;          ///< largest file it may write, bytes: a disk that is full
+  std::uint64_t mapping_limit = 0;       ///< RLIMIT_AS, bytes (ulimit -v)
+  std::uint64_t data_limit = 0;          ///< RLIMIT_DATA, bytes (ulimit -d)
   int seconds = 120;
   std::string program = CARAT_BINARY;    ///< what is run
   std::function<void(pid_t, const std::string& out, const std::string& err)> watch;  ///< after each read
@@ -58,10 +60,13 @@ inline void set_environment(const ProcessOptions& options) {
 
 [[noreturn]] inline void start(const std::vector<std::string>& arguments, const ProcessOptions& options) {
   set_environment(options);
-  if (options.file_limit > 0) {
-    const rlimit limit{options.file_limit, options.file_limit};
-    setrlimit(RLIMIT_FSIZE, &limit);
-  }
+  const auto set_limit = [](auto resource, std::uint64_t bytes) {
+    const rlimit limit{bytes, bytes};
+    if (bytes > 0) setrlimit(resource, &limit);
+  };
+  set_limit(RLIMIT_FSIZE, options.file_limit);
+  set_limit(RLIMIT_AS, options.mapping_limit);
+  set_limit(RLIMIT_DATA, options.data_limit);
   std::vector<char*> argv{const_cast<char*>(options.program.c_str())};
   for (const std::string& one : arguments) argv.push_back(const_cast<char*>(one.c_str()));
   argv.push_back(nullptr);
