@@ -78,6 +78,22 @@ TEST_P(Categories, AreAsPlannedAndAddUpToTheResidentSet) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Categories, testing::Values("tiny", "gemma3-270m", "smollm2-135m-instruct"));
 
+/// Weights are read and packed in pieces: the highest the process ever was is its size after the load and one staging
+/// block, once what an answer touches later is taken off.
+TEST(Loading, PeaksAtTheFinalSizeAndAStagingBlock) {
+#ifdef CARAT_SANITIZED
+  GTEST_SKIP() << "a sanitizer's own memory is outside the budget";
+#endif
+  const std::string model = real_model("gemma3-270m");
+  if (model.empty()) GTEST_SKIP() << "gemma3-270m has not been fetched (make models)";
+  const auto memory = parse(run_carat({"run", model, "-p", "hi", "-n", "1", "--ctx", "512", "--json", "-q"}))["memory"];
+  auto loaded = memory["rss"].get<std::uint64_t>();
+  for (const char* later : {"kv.local", "kv.global", "activations", "logits"}) {
+    loaded -= memory["categories"][later]["resident"].get<std::uint64_t>();
+  }
+  EXPECT_LE(memory["peak_rss"].get<std::uint64_t>(), loaded + (8 << 20)) << memory;
+}
+
 /// Details of a long answer are reserved too: it runs inside the budget or is refused.
 TEST(Budget, HoldsWhileLogProbabilitiesPileUp) {
 #ifdef CARAT_SANITIZED
