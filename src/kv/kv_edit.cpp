@@ -1,4 +1,4 @@
-// Changes to what a sequence remembers: sharing, trimming, and removing tiles from the middle.
+// Changes to what a sequence remembers: sharing, trimming, removing tiles from the middle, and turning keys.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -59,21 +59,57 @@ void KvPool::restore_tails(SequenceId sequence, std::uint32_t tokens) {
     const std::uint32_t entry = tile % from.table_size;
     const KvTileLayout& layout =
         from.types == nullptr ? from.layout : from.forms[static_cast<std::size_t>(from.types[entry])];
-    KvTileLayout one_head = KvTileLayout::of(KvType::q8, 1, layout.head_dim);
-    const std::size_t row = layout.head_dim;
-    float* values = scratch_.data() + kTileTokens * row;
-    // A head is written as a tile of one head, and its keys and values copied to their places.
-    std::vector<std::byte> head_tile(one_head.bytes());
+    const KvTileLayout one_head = KvTileLayout::of(KvType::q8, 1, layout.head_dim);
+    float* values = scratch_.data() + kTileTokens * layout.head_dim;
+    auto* head_tile = reinterpret_cast<std::byte*>(values + kTileTokens * layout.head_dim);
     for (std::uint32_t head = 0; head < layout.kv_heads; ++head) {
       kernels_->kv_load_tile(layout, from.tile(tile), head, scratch_.data(), values);
-      for (std::uint32_t slot = 0; slot < kTileTokens; ++slot) {
-        kernels_->kv_store_q8(one_head, head_tile.data(), slot, scratch_.data() + slot * row, values + slot * row);
-      }
-      std::memcpy(from.tail + tail_layout_.keys_offset(head), head_tile.data(), one_head.key_bytes);
-      std::memcpy(from.tail + tail_layout_.values_offset(head), head_tile.data() + one_head.values_offset(0),
+      encode_head(one_head, head_tile, scratch_.data(), values);
+      std::memcpy(from.tail + tail_layout_.keys_offset(head), head_tile, one_head.key_bytes);
+      std::memcpy(from.tail + tail_layout_.values_offset(head), head_tile + one_head.values_offset(0),
                   one_head.value_bytes);
     }
   }
+}
+
+/// Keys and values [64][head_dim] as a tile of one head.
+void KvPool::encode_head(const KvTileLayout& one_head, std::byte* tile, const float* keys, const float* values) const {
+  if (needs_full_tiles(one_head.type)) return kernels_->kv_store_tile(one_head, tile, 0, keys, values);
+  const auto store = one_head.type == KvType::q8 ? kernels_->kv_store_q8 : kernels_->kv_store;
+  for (std::uint32_t slot = 0; slot < kTileTokens; ++slot) {
+    store(one_head, tile, slot, keys + slot * one_head.head_dim, values + slot * one_head.head_dim);
+  }
+}
+
+/// Values stay as they are, to the bit.
+void KvPool::turn_tile(const KvTileLayout& layout, std::byte* tile, const float* cosine, const float* sine) {
+  const KvTileLayout one_head = KvTileLayout::of(layout.type, 1, layout.head_dim);
+  float* keys = scratch_.data();
+  float* values = keys + kTileTokens * layout.head_dim;
+  auto* head_tile = reinterpret_cast<std::byte*>(values + kTileTokens * layout.head_dim);
+  for (std::uint32_t head = 0; head < layout.kv_heads; ++head) {
+    kernels_->kv_load_tile(layout, tile, head, keys, values);
+    kernels_->rope(keys, kTileTokens, layout.head_dim, cosine, sine);
+    encode_head(one_head, head_tile, keys, values);
+    std::memcpy(tile + layout.keys_offset(head), head_tile, one_head.key_bytes);
+  }
+}
+
+void KvPool::turn_keys(SequenceId sequence, std::uint32_t layer, std::uint32_t begin, const float* cosine,
+                       const float* sine) {
+  const KvView tiles = view(sequence, layer);
+  const std::uint32_t tokens = sequences_[sequence].tokens;
+  // With a tail, the tile being filled lies there alone; its entry in a ring still has the tile of a ring before.
+  const std::uint32_t end = tiles.tail != nullptr ? tokens / kTileTokens : ceil_div(tokens, kTileTokens);
+  // A ring's last tile shares its entry with the older tokens that its own have not replaced yet: those turn as well.
+  const std::uint32_t oldest = layers_[layer].local ? end - std::min(end, tiles.table_size) : 0;
+  for (std::uint32_t t = std::max(begin, oldest); t < end; ++t) {
+    const std::uint32_t entry = t % tiles.table_size;
+    if (tiles.table[entry] == kNoTile) continue;
+    turn_tile(tiles.types == nullptr ? tiles.layout : tiles.forms[static_cast<std::size_t>(tiles.types[entry])],
+              tiles.tile(t), cosine, sine);
+  }
+  if (tiles.tail != nullptr && tokens % kTileTokens != 0) turn_tile(*tiles.tail_layout, tiles.tail, cosine, sine);
 }
 
 Result<SequenceId> KvPool::fork(SequenceId sequence, std::uint32_t tokens) {

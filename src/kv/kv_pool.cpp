@@ -59,9 +59,9 @@ Result<KvPool> KvPool::create(Budget& budget, const ModelConfig& config, const P
                        "KV tails of the local layers"));
     CARAT_TRY(allocate(pool.global_tail_, MemoryCategory::kv_global, sizes.parallel * sizes.global_tail_bytes,
                        "KV tails of the global layers"));
-    CARAT_ASSIGN(pool.scratch_, Buffer<float>::allocate(budget, MemoryCategory::kv_global,
-                                                        sizes.scratch_bytes / sizeof(float), "KV conversion"));
   }
+  CARAT_ASSIGN(pool.scratch_, Buffer<float>::allocate(budget, MemoryCategory::kv_global,
+                                                      sizes.scratch_bytes / sizeof(float), "KV conversion"));
   if (sizes.mass_bytes > 0) {
     CARAT_ASSIGN(pool.masses_, KvMasses::create(budget, sizes.parallel, sizes.global_layers, config.kv_heads,
                                                 config.heads, sizes.pages_per_sequence));
@@ -178,16 +178,31 @@ Status KvPool::grow_pages(SequenceId sequence, std::uint32_t wanted) {
 }
 
 /// The page that reserve() will let the caller write on, copied when other sequences share it.
+/// The page that the next token goes to, if it is partly filled.
 Status KvPool::own_partial_page(SequenceId sequence) {
   const Sequence& growing = sequences_[sequence];
   if (tiered() || growing.pages == 0 || growing.tokens % kTileTokens == 0 || global_tails_) return ok_status();
-  std::uint32_t& last = table(sequence)[growing.pages - 1];
-  if (last == kNoTile || page_pool_[last].references == 1) return ok_status();
-  const std::optional<std::uint32_t> copy = page_pool_.take();
-  if (!copy) return no_fit(fmt::format("a shared KV page must be copied, none of {} is free", page_pool_.size()));
-  std::memcpy(page(*copy), page(last), sizes_.page_bytes);
-  page_pool_.release(last);
-  last = *copy;
+  return own_pages(sequence, growing.pages - 1);
+}
+
+/// Pages from entry `begin` on that other sequences hold too become copies of this one's own.
+Status KvPool::own_pages(SequenceId sequence, std::uint32_t begin) {
+  if (tiered()) return ok_status();
+  const std::span<std::uint32_t> entries(table(sequence), sequences_[sequence].pages);
+  const auto shared = [&](std::uint32_t entry) { return entry != kNoTile && page_pool_[entry].references > 1; };
+  const auto from = entries.begin() + std::min(begin, sequences_[sequence].pages);
+  const auto wanted = static_cast<std::uint32_t>(std::count_if(from, entries.end(), shared));
+  if (wanted > page_pool_.free()) {
+    return no_fit(fmt::format("{} shared KV pages must be copied, {} of {} are free", wanted, page_pool_.free(),
+                              page_pool_.size()));
+  }
+  for (auto entry = from; entry != entries.end(); ++entry) {
+    if (!shared(*entry)) continue;
+    const std::uint32_t copy = *page_pool_.take();
+    std::memcpy(page(copy), page(*entry), sizes_.page_bytes);
+    page_pool_.release(*entry);
+    *entry = copy;
+  }
   return ok_status();
 }
 

@@ -57,8 +57,14 @@ class KvPool {
   /// the page it would go to was evicted; the sequence is then as before.
   Status trim(SequenceId sequence, std::uint32_t tokens);
   /// Forgets whole tiles [begin, begin + count); later ones move down. Keys keep the rotation of their old positions:
-  /// shift_context() of the model layer turns them. Fails as trim() does.
+  /// Decoder::shift() turns them. Fails as trim() does.
   Status remove_tiles(SequenceId sequence, std::uint32_t begin, std::uint32_t count);
+  /// Pages from tile `begin` on become the sequence's own, so that their keys may be changed. Fails with no_fit when
+  /// too few pages are free for the copies; nothing has changed then.
+  Status own_pages(SequenceId sequence, std::uint32_t begin);
+  /// Rotates the keys of one layer in the tiles from `begin` on, tokens not stored yet aside, by the angles of
+  /// (cosine[i], sine[i]), head_dim / 2 of each. The pages are the sequence's own. Quantized keys are quantized anew.
+  void turn_keys(SequenceId sequence, std::uint32_t layer, std::uint32_t begin, const float* cosine, const float* sine);
 
   /// The tiles of one sequence in one layer; valid until the sequence grows, shrinks or closes.
   KvView view(SequenceId sequence, std::uint32_t layer) const;
@@ -109,6 +115,8 @@ class KvPool {
   Status check_last_page(SequenceId sequence, std::uint32_t tokens) const;
   static std::uint32_t floor_without(const Sequence& sequence, const LayerPlace& place, std::uint32_t begin,
                                      std::uint32_t removed);
+  void turn_tile(const KvTileLayout& layout, std::byte* tile, const float* cosine, const float* sine);
+  void encode_head(const KvTileLayout& one_head, std::byte* tile, const float* keys, const float* values) const;
   void restore_tails(SequenceId sequence, std::uint32_t tokens);
   void remove_ring_tiles(SequenceId sequence, std::uint32_t begin, std::uint32_t count);
 
@@ -130,7 +138,7 @@ class KvPool {
   PagePool page_pool_;
   TieredPool tiered_;
   KvMasses masses_;
-  Buffer<float> scratch_;                ///< two tiles of one head, to convert through
+  Buffer<float> scratch_;                ///< a tile of one head as floats, and one in any form
   std::vector<float> shares_;
   std::vector<float> summed_shares_;
   std::vector<Sequence> sequences_;

@@ -104,6 +104,21 @@ void Decoder::forward(const Batch& batch, KvPool& kv, std::span<const SequenceId
   }
 }
 
+Status Decoder::shift(KvPool& kv, SequenceId sequence, std::uint32_t begin, std::uint32_t count) {
+  CARAT_TRY(kv.own_pages(sequence, begin + count));
+  CARAT_TRY(kv.remove_tiles(sequence, begin, count));
+  const std::array<std::int32_t, 1> moved{-static_cast<std::int32_t>(count * kTileTokens)};
+  for (std::size_t kind = 0; kind < rope_frequencies_.size(); ++kind) {
+    float* cosine = floats(workspace_.rope);
+    fill_rope_table(context_, rope_frequencies_[kind], moved, cosine);
+    for (std::uint32_t layer = 0; layer < config_->layers.size(); ++layer) {
+      if (rope_kind_[layer] != kind) continue;
+      kv.turn_keys(sequence, layer, begin, cosine, cosine + config_->head_dim / 2);
+    }
+  }
+  return ok_status();
+}
+
 std::span<float> Decoder::logits(std::uint32_t first, std::uint32_t count) {
   CARAT_CHECK(first + count <= final_rows_ && count <= logits_rows_);
   const std::uint32_t generated = std::clamp(final_generated_, first, first + count) - first;

@@ -32,6 +32,11 @@ class Decoder {
   /// Afterwards logits() serves the batch's rows_with_logits.
   void forward(const Batch& batch, KvPool& kv, std::span<const SequenceId> sequences);
 
+  /// Forgets whole tiles [begin, begin + count) of a sequence; later tokens move down and their keys turn to their new
+  /// positions, each layer by its own base. Keys of quantized forms lose up to one step more. What is kept was computed
+  /// while the forgotten tokens were seen. Fails as KvPool::remove_tiles() and own_pages() do, with nothing changed.
+  Status shift(KvPool& kv, SequenceId sequence, std::uint32_t begin, std::uint32_t count);
+
   /// Logits [count][vocab] of rows [first, first + count) of the last batch's rows_with_logits, after the final cap.
   /// count <= ask.logits_rows. The memory is the decoder's own, overwritten by the next call.
   std::span<float> logits(std::uint32_t first, std::uint32_t count);

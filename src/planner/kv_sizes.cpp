@@ -128,9 +128,7 @@ KvSizes make_kv_sizes(const ModelConfig& config, const PlanAsk& ask) {
   }
   if (sizes.global_layers > 0) size_global(config, ask, sizes);
   sizes.ring_table_bytes = std::uint64_t{sizes.most_ring_tiles} * 4;
-  if (sizes.local_tail_bytes + sizes.global_tail_bytes > 0) {
-    sizes.scratch_bytes = 2 * std::uint64_t{kTileTokens} * config.head_dim * sizeof(float);
-  }
+  sizes.scratch_bytes = 4 * std::uint64_t{kTileTokens} * config.head_dim * sizeof(float);
   return sizes;
 }
 

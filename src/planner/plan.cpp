@@ -137,6 +137,23 @@ std::uint32_t largest_parallel(const ModelConfig& config, const PlanFacts& facts
   });
 }
 
+constexpr std::array<std::uint32_t, 4> kSmallerChunks{256, 128, 64, 16};
+
+/// The context as asked, at the cost of both form and chunk: the largest form that fits with any chunk.
+std::optional<PlanAsk> keep_context(const ModelConfig& config, const PlanFacts& facts, PlanAsk ask) {
+  const std::uint32_t asked_chunk = ask.chunk;
+  const KvType asked_local = ask.kv_local;
+  for (const KvType form : smaller_forms(config, ask.kv_global)) {
+    ask.kv_global = form;
+    ask.kv_local = std::max(asked_local, std::min(form, KvType::q8));
+    for (const std::uint32_t chunk : kSmallerChunks) {
+      ask.chunk = std::min(chunk, asked_chunk);
+      if (fits(config, facts, ask)) return ask;
+    }
+  }
+  return std::nullopt;
+}
+
 void add_suggestions(const ModelConfig& config, Plan& plan) {
   PlanFacts facts = plan.facts;
   facts.budget -= std::min(facts.budget, kSuggestionMargin);
@@ -160,7 +177,7 @@ void add_suggestions(const ModelConfig& config, Plan& plan) {
     offer(fmt::format("--kv-local {} --kv-global {}", name(ask.kv_local), name(ask.kv_global)), ask);
     break;
   }
-  for (const std::uint32_t chunk : {256U, 128U, 64U, 16U}) {
+  for (const std::uint32_t chunk : kSmallerChunks) {
     ask = plan.ask;
     if (chunk >= ask.chunk) continue;
     ask.chunk = chunk;
@@ -170,6 +187,12 @@ void add_suggestions(const ModelConfig& config, Plan& plan) {
                                           : fmt::format("--chunk {} --ctx {}", chunk, ask.context),
           ask);
     break;
+  }
+  const bool kept = std::any_of(plan.suggestions.begin(), plan.suggestions.end(), [&](const PlanSuggestion& s) {
+    return s.ask.context == plan.ask.context && s.ask.parallel == plan.ask.parallel;
+  });
+  if (const auto with_context = kept ? std::nullopt : keep_context(config, facts, plan.ask)) {
+    offer(option_text(plan.ask, *with_context), *with_context);
   }
   if (!plan.suggestions.empty()) return;
   // No single change is enough. What is left may lie at the edge: better than to be told that nothing fits.

@@ -102,7 +102,7 @@ struct KvSizes {
   std::uint64_t mass_bytes = 0;          ///< see KvMasses: attention masses of all sequences
   std::uint64_t table_bytes = 0;         ///< tables, lists and records of pages
   std::uint64_t ring_table_bytes = 0;
-  std::uint64_t scratch_bytes = 0;       ///< two tiles of one head as floats, to convert through
+  std::uint64_t scratch_bytes = 0;       ///< keys and values of a tile of one head as floats, and a tile of one head in any form
 
   std::uint64_t pages() const { return std::uint64_t{parallel} * held_pages; }
   std::uint64_t local_bytes() const;       ///< of kv.local; these are whole pages of the system

@@ -137,6 +137,9 @@ class ModelRunner {
   SequenceId open() { return kv_.open().value(); }
   void close(SequenceId sequence) { kv_.close(sequence); }
   const ModelConfig& config() const { return config_; }
+  const ModelWeights& weights() const { return weights_; }
+  KvPool& kv() { return kv_; }
+  Decoder& decoder() { return *decoder_; }
   std::int32_t rope_offset = 0;
 
  private:
