@@ -8,7 +8,7 @@
 
 #include "kernels/kernel_table.h"
 #include "kv/masses.h"
-#include "kv/slab_pool.h"
+#include "kv/tile_stacks.h"
 #include "memory/arena.h"
 #include "planner/plan.h"
 
@@ -24,7 +24,7 @@ class TieredPool {
                                    const KernelTable& kernels);
 
   /// Tiles for pages [begin, end) of a sequence in all layers. Fails with no_fit when even the lowest forms leave no
-  /// room; the sequence then keeps what it had. `scratch` holds two tiles of one head as floats.
+  /// room; the sequence then keeps what it had. `scratch`: KvSizes::scratch_bytes.
   Status grow(std::uint32_t sequence, std::uint32_t begin, std::uint32_t end, const KvMasses& masses, float* scratch);
   /// Gives pages [begin, end) back.
   void release(std::uint32_t sequence, std::uint32_t begin, std::uint32_t end);
@@ -50,29 +50,25 @@ class TieredPool {
     return (sequence * layers_ + layer) * pages_ + page;
   }
   std::byte* data(std::uint32_t entry) const { return arena_.data() + std::uint64_t{table_[entry]} * kUnit; }
-  SlabTile slab_tile(std::uint32_t entry) const;
-  std::uint64_t bytes_of(KvType form) const { return sizes_.tile_bytes[static_cast<std::size_t>(form)]; }
-  bool has_room(KvType form, std::uint32_t reserved) const;
-  bool make_room(KvType form, std::uint32_t reserved);
+  std::uint64_t bytes_of(KvType form) const { return layouts_[static_cast<std::size_t>(form)].bytes(); }
+  void follow(const TileMoves& moves);
   void take(KvType form, std::uint32_t entry);
-  bool compact();
+  void drop(std::uint32_t entry);
   Status place(std::uint32_t entry, double share, bool keep, const KvMasses& masses, float* scratch);
   double price(double share, KvType form) const;
   Demotion cheapest(const KvMasses& masses);
-  bool demote(std::uint32_t entry, float* scratch);
+  void demote(std::uint32_t entry, float* scratch);
 
   const KernelTable* kernels_ = nullptr;
   std::uint32_t layers_ = 0;
   std::uint32_t pages_ = 0;
-  TieredSizes sizes_;
   std::array<KvTileLayout, kKvFormCount> layouts_{};
   Arena arena_;
-  Arena records_;                     ///< the four below
+  Arena records_;                     ///< tables, and the owners of the stacks
   std::span<std::uint32_t> table_;    ///< [sequences][layers][pages], in units of 64 bytes
   std::span<KvType> forms_;           ///< of the same entries
-  std::span<std::uint32_t> owners_;   ///< entry of each tile of each slab
   std::vector<std::uint32_t> full_;   ///< pages of each sequence
-  SlabPool slabs_;
+  TileStacks stacks_;                 ///< owners are entries
   std::vector<float> shares_;
 };
 

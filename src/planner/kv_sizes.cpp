@@ -11,10 +11,6 @@ namespace carat {
 namespace {
 
 constexpr std::array<std::string_view, 3> kEvictionNames{"off", "mass", "age"};
-/// q8 tiles of one slab: few, so that small arenas can still be shared by three forms, and enough for q4 and q2 tiles
-/// to leave little of it empty (2% and 6% at head_dim 256).
-constexpr std::uint64_t kSlabTiles = 4;
-
 std::uint64_t tile_bytes(const ModelConfig& config, KvType type) {
   return KvTileLayout::of(type, config.kv_heads, config.head_dim).bytes();
 }
@@ -22,16 +18,14 @@ std::uint64_t tile_bytes(const ModelConfig& config, KvType type) {
 /// Tokens that lie in no full tile are kept apart.
 bool has_tail(KvType type) { return needs_full_tiles(type) || type == KvType::automatic; }
 
-/// The least arena `auto` can hold all sequences in: what is protected at 8 bits, all else at 2, a slab of each form
-/// that is not full, and two to move tiles through.
-std::uint64_t least_tiered_bytes(const TieredSizes& tiers, std::uint64_t sequences, std::uint64_t layers,
+/// The least arena `auto` can hold all sequences in: what is protected at 8 bits, all else at 2, and what tiles of
+/// different sizes may leave empty between them.
+std::uint64_t least_tiered_bytes(const StackSizes& stacks, std::uint64_t sequences, std::uint64_t layers,
                                  std::uint64_t pages) {
   const std::uint64_t kept = std::min<std::uint64_t>(pages, 1 + kRecentPages);
-  const std::uint64_t q8 = saturating_mul(sequences * layers, kept);
-  const std::uint64_t q2 = saturating_mul(sequences * layers, pages - kept);
-  const std::uint64_t slabs = ceil_div<std::uint64_t>(q8, tiers.tiles_per_slab(KvType::q8)) +
-                              ceil_div<std::uint64_t>(q2, tiers.tiles_per_slab(KvType::q2)) + 5;
-  return saturating_mul(slabs, tiers.slab_bytes);
+  const std::uint64_t large = saturating_mul(saturating_mul(sequences * layers, kept), stacks.large);
+  const std::uint64_t small = saturating_mul(saturating_mul(sequences * layers, pages - kept), stacks.small);
+  return saturating_add(saturating_add(large, small), 2 * stacks.middle);
 }
 
 void size_global(const ModelConfig& config, const PlanAsk& ask, KvSizes& sizes) {
@@ -59,15 +53,14 @@ void size_global(const ModelConfig& config, const PlanAsk& ask, KvSizes& sizes) 
     return;
   }
   sizes.page_bytes = layers * tile_bytes(config, KvType::q8);
-  const TieredSizes tiers = make_tiered_sizes(config);
-  const std::uint64_t most = saturating_mul(ceil_div<std::uint64_t>(entries * layers, kSlabTiles) + 2, tiers.slab_bytes);
-  const std::uint64_t least = least_tiered_bytes(tiers, sizes.parallel, layers, sizes.pages_per_sequence);
+  const StackSizes stacks = make_stack_sizes(config, 0);
+  const std::uint64_t least = least_tiered_bytes(stacks, sizes.parallel, layers, sizes.pages_per_sequence);
+  const std::uint64_t most = std::max(least, saturating_mul(saturating_mul(entries, layers), stacks.large));
   const std::uint64_t wanted = ask.kv_global_bytes == 0 ? most : ask.kv_global_bytes;
-  sizes.tiered_bytes = std::min(std::max(wanted, least), std::max(most, least)) / tiers.slab_bytes * tiers.slab_bytes;
-  // Tables and forms of tiles; slabs and whose their tiles are.
+  sizes.tiered_bytes = arena_bytes(std::clamp(wanted, least, most));
+  // Tables and forms of tiles, and whose the tiles in the arena are.
   sizes.table_bytes = saturating_add(saturating_mul(entries, layers * (4 + sizeof(KvType))),
-                                     sizes.tiered_bytes / tiers.slab_bytes *
-                                         (sizeof(KvSlab) + 4 * std::uint64_t{tiers.tiles_per_slab(KvType::q2)}));
+                                     saturating_mul(4, make_stack_sizes(config, sizes.tiered_bytes).most_tiles()));
 }
 
 }  // namespace
@@ -87,13 +80,11 @@ std::uint32_t ring_tiles(std::uint32_t window, const PlanAsk& ask) {
   return static_cast<std::uint32_t>(std::min(most, wanted));
 }
 
-TieredSizes make_tiered_sizes(const ModelConfig& config) {
-  TieredSizes tiers;
-  for (const KvType form : {KvType::q8, KvType::q4, KvType::q2}) {
-    tiers.tile_bytes[static_cast<std::size_t>(form)] = tile_bytes(config, form);
-  }
-  tiers.slab_bytes = kSlabTiles * tile_bytes(config, KvType::q8);
-  return tiers;
+StackSizes make_stack_sizes(const ModelConfig& config, std::uint64_t arena_bytes) {
+  return {.arena = arena_bytes,
+          .large = tile_bytes(config, KvType::q8),
+          .middle = tile_bytes(config, KvType::q4),
+          .small = tile_bytes(config, KvType::q2)};
 }
 
 std::uint64_t KvSizes::local_bytes() const {
@@ -128,7 +119,9 @@ KvSizes make_kv_sizes(const ModelConfig& config, const PlanAsk& ask) {
   }
   if (sizes.global_layers > 0) size_global(config, ask, sizes);
   sizes.ring_table_bytes = std::uint64_t{sizes.most_ring_tiles} * 4;
-  sizes.scratch_bytes = 4 * std::uint64_t{kTileTokens} * config.head_dim * sizeof(float);
+  const std::uint64_t head_bytes = std::uint64_t{kTileTokens} * config.head_dim * sizeof(float);
+  sizes.scratch_bytes =
+      2 * head_bytes + std::max(2 * head_bytes, sizes.tiered_bytes > 0 ? tile_bytes(config, KvType::q4) : 0);
   return sizes;
 }
 

@@ -27,9 +27,8 @@ Categories categories_of(const ModelConfig& config, const PlanFacts& facts, cons
       saturating_add(arena_bytes(std::uint64_t{ask.logits_rows} * config.vocab * sizeof(float)), facts.sampler);
   at(c, MemoryCategory::tokenizer) = facts.tokenizer;
   // Loading buffers, and the token ids of every sequence.
-  at(c, MemoryCategory::io) =
-      saturating_add(arena_bytes(facts.io),
-                     saturating_mul(ask.parallel, (std::uint64_t{ask.context} + 1) * sizeof(std::int32_t)));
+  at(c, MemoryCategory::io) = saturating_add(
+      arena_bytes(facts.io), saturating_mul(ask.parallel, (std::uint64_t{ask.context} + 1) * sizeof(std::int32_t)));
   at(c, MemoryCategory::fixed) = facts.fixed;
   return c;
 }
@@ -73,15 +72,15 @@ std::uint32_t largest(std::uint32_t limit, Predicate ok) {
 /// `auto`: the bytes for global tiles that the budget leaves.
 PlanAsk resolve_tiers(const ModelConfig& config, const PlanFacts& facts, PlanAsk ask) {
   if (ask.kv_global != KvType::automatic || ask.kv_global_bytes != 0) return ask;
-  const std::uint64_t slab = make_tiered_sizes(config).slab_bytes;
-  const std::uint64_t most = make_kv_sizes(config, ask).tiered_bytes / slab;
-  const std::uint32_t slabs =
+  constexpr std::uint64_t kStep = 4096;  // arenas are whole pages of the system
+  const std::uint64_t most = make_kv_sizes(config, ask).tiered_bytes / kStep;
+  const std::uint32_t steps =
       largest(static_cast<std::uint32_t>(std::min<std::uint64_t>(most, 1U << 31)), [&](std::uint32_t count) {
         PlanAsk sized = ask;
-        sized.kv_global_bytes = count * slab;
+        sized.kv_global_bytes = count * kStep;
         return fits(config, facts, sized);
       });
-  ask.kv_global_bytes = std::max(1U, slabs) * slab;
+  ask.kv_global_bytes = std::max(1U, steps) * kStep;
   return ask;
 }
 
@@ -245,9 +244,9 @@ Plan make_plan(const ModelConfig& config, const PlanFacts& facts, const PlanAsk&
 
   if (facts.read_gb_per_s > 0) {
     // Decode reads every weight once a token; the embedding is read once more only when it is not the head.
-    const double bytes = static_cast<double>(facts.weights) +
-                         static_cast<double>(plan[MemoryCategory::kv_global] + plan[MemoryCategory::kv_local]) /
-                             ask.parallel / 2;
+    const double bytes =
+        static_cast<double>(facts.weights) +
+        static_cast<double>(plan[MemoryCategory::kv_global] + plan[MemoryCategory::kv_local]) / ask.parallel / 2;
     plan.decode_tokens_per_s = facts.read_gb_per_s * 1e9 / bytes;
   }
   if (facts.prefill_tops > 0) {
@@ -273,10 +272,10 @@ std::string human_bytes(std::uint64_t bytes) {
 }
 
 std::string refusal(const Plan& plan) {
-  std::string text = fmt::format(
-      "does not fit: ctx {} with {} {} needs {} bytes, the budget is {} bytes, {} bytes short", plan.ask.context,
-      plan.ask.parallel, plan.ask.parallel == 1 ? "sequence" : "sequences", plan.total, plan.facts.budget,
-      plan.total - plan.facts.budget);
+  std::string text =
+      fmt::format("does not fit: ctx {} with {} {} needs {} bytes, the budget is {} bytes, {} bytes short",
+                  plan.ask.context, plan.ask.parallel, plan.ask.parallel == 1 ? "sequence" : "sequences", plan.total,
+                  plan.facts.budget, plan.total - plan.facts.budget);
   if (plan.suggestions.empty()) {
     return text + fmt::format("; nothing near fits, the least is {} bytes for {}", plan.least.total, plan.least.text);
   }

@@ -102,7 +102,8 @@ struct KvSizes {
   std::uint64_t mass_bytes = 0;          ///< see KvMasses: attention masses of all sequences
   std::uint64_t table_bytes = 0;         ///< tables, lists and records of pages
   std::uint64_t ring_table_bytes = 0;
-  std::uint64_t scratch_bytes = 0;       ///< keys and values of a tile of one head as floats, and a tile of one head in any form
+  /// Keys and values of a tile of one head as floats, and a tile of one head in any form; auto: a q4 tile of all heads.
+  std::uint64_t scratch_bytes = 0;
 
   std::uint64_t pages() const { return std::uint64_t{parallel} * held_pages; }
   std::uint64_t local_bytes() const;       ///< of kv.local; these are whole pages of the system
@@ -114,15 +115,15 @@ KvSizes make_kv_sizes(const ModelConfig& config, const PlanAsk& ask);
 /// Bytes of all tiles of one index over the layers of one kind; auto: at 8 bits.
 std::uint64_t kv_tile_bytes(const ModelConfig& config, AttentionKind kind, KvType type);
 
-/// auto: the arena is cut into slabs, each of tiles of one form.
-struct TieredSizes {
-  std::uint64_t slab_bytes = 0;
-  std::array<std::uint64_t, kKvFormCount> tile_bytes{};  ///< by KvType; of q8, q4, q2
-  std::uint32_t tiles_per_slab(KvType form) const {
-    return static_cast<std::uint32_t>(slab_bytes / tile_bytes[static_cast<std::size_t>(form)]);
-  }
+/// auto: an arena of tiles of three sizes, small <= middle <= large. All are multiples of 64 bytes.
+struct StackSizes {
+  std::uint64_t arena = 0;
+  std::uint64_t large = 0;   ///< of a q8 tile of one layer
+  std::uint64_t middle = 0;  ///< q4
+  std::uint64_t small = 0;   ///< q2
+  std::uint64_t most_tiles() const { return arena / large + arena / middle + arena / small; }
 };
-TieredSizes make_tiered_sizes(const ModelConfig& config);
+StackSizes make_stack_sizes(const ModelConfig& config, std::uint64_t arena_bytes);
 
 /// What the decoder is sized for under `ask`.
 WorkspaceAsk workspace_ask(const PlanAsk& ask);

@@ -60,9 +60,9 @@ Workspace make_workspace(const ModelConfig& config, const WorkspaceAsk& ask) {
   std::uint64_t attention_floats = 2 * attention_state_floats(attention_lanes, config.head_dim);
   attention_floats += attention_lanes * config.head_dim;  // rotated queries
   if (ask.track_mass) attention_floats += std::uint64_t{ceil_div(ask.context, kTileTokens)} * config.group() * 2;
-  const std::uint64_t attention = round_up(attention_scratch_bytes(kAttentionRows, config.group(), config.head_dim),
-                                           std::uint64_t{64}) +
-                                  attention_floats * sizeof(float);
+  const std::uint64_t attention =
+      round_up(attention_scratch_bytes(kAttentionRows, config.group(), config.head_dim), std::uint64_t{64}) +
+      attention_floats * sizeof(float);
   const std::uint64_t requantize = 2 * std::uint64_t{kTileTokens} * config.head_dim * sizeof(float);
   w.thread_scratch_bytes =
       round_up(std::max({linear_scratch_bytes(w.max_columns), attention, requantize}), std::uint64_t{64});

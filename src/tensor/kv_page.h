@@ -1,4 +1,4 @@
-// Records of the KV pools, one for each page or slab: plain data, counted by the plan.
+// Records of the KV pools, one for each page: plain data, counted by the plan.
 #pragma once
 
 #include <cstdint>
@@ -33,16 +33,6 @@ struct KvPageSummary {
   static constexpr std::uint64_t bytes(std::uint32_t layers, std::uint32_t kv_heads, std::uint32_t head_dim) {
     return std::uint64_t{layers} * kv_heads * kSubBlocks * head_bytes(head_dim);
   }
-};
-
-/// One slab of an arena that tiles of several forms share. All tiles of a slab have one form.
-struct KvSlab {
-  std::uint32_t free = 0;      ///< bit i: tile i is free
-  std::uint32_t next = 0;      ///< in the list of free slabs, or of those of its form with free tiles
-  std::uint32_t previous = 0;
-  KvType form = KvType::q8;
-  std::uint8_t used = 0;       ///< tiles in use; 0: the slab belongs to no form
-  std::uint16_t reserved = 0;
 };
 
 }  // namespace carat

@@ -408,9 +408,10 @@ class Trace {
     }
     std::uint64_t forms = 0;
     std::uint64_t bytes = 0;
-    for (std::size_t i = 0; i < use.tiered_tiles.size(); ++i) {
-      forms += use.tiered_tiles[i];
-      bytes += use.tiered_tiles[i] * make_tiered_sizes(config_).tile_bytes[i];
+    for (const KvType form : {KvType::q8, KvType::q4, KvType::q2}) {
+      const std::uint32_t count = use.tiered_tiles[static_cast<std::size_t>(form)];
+      forms += count;
+      bytes += count * KvTileLayout::of(form, config_.kv_heads, config_.head_dim).bytes();
     }
     ASSERT_EQ(forms, tiles * sizes_.global_layers) << where();
     ASSERT_LE(bytes, sizes_.tiered_bytes) << where();

@@ -72,12 +72,13 @@ TEST(PlanKv, SizesAreTheClosedFormPlusOneChunkOfRings) {
     EXPECT_NEAR(published_mib(config, context), mib, 0.5) << config.name;
     PlanAsk ask{.context = context, .chunk = 512};
     const Plan plan = make_plan(config, facts(), ask);
-    const double slack = static_cast<double>(kv_tile_bytes(config, AttentionKind::local, KvType::bf16)) / kTileTokens *
-                         ask.chunk / kMiB;
-    const double planned =
-        static_cast<double>(plan[MemoryCategory::kv_local] + plan[MemoryCategory::kv_global]) / kMiB;
+    const double slack =
+        static_cast<double>(kv_tile_bytes(config, AttentionKind::local, KvType::bf16)) / kTileTokens * ask.chunk / kMiB;
+    const double planned = static_cast<double>(plan[MemoryCategory::kv_local] + plan[MemoryCategory::kv_global]) / kMiB;
     // The tables are the rest: an entry, a place in the free list and a record a page; a table of a ring's tiles.
-    const double tables = static_cast<double>(context / kTileTokens * (8 + sizeof(KvPage)) + 2 * 4096) / kMiB;
+    const double tables = static_cast<double>(context / kTileTokens * (8 + sizeof(KvPage)) + 2 * 4096 +
+                                              4 * kTileTokens * config.head_dim * sizeof(float)) /
+                          kMiB;  // and the scratch
     EXPECT_GE(planned, published_mib(config, context) + slack);
     EXPECT_LE(planned, published_mib(config, context) + slack + tables);
   }
@@ -121,16 +122,15 @@ TEST(PlanKv, AutoTakesWhatIsAskedBetweenAllAtTwoBitsAndAllAtEight) {
   const std::uint64_t all_q8 = make_kv_sizes(config, {.context = 32768, .kv_global = KvType::q8}).page_arena_bytes();
   const std::uint64_t all_q2 = make_kv_sizes(config, {.context = 32768, .kv_global = KvType::q2}).page_arena_bytes();
   const std::uint64_t most = make_kv_sizes(config, ask).tiered_bytes;
-  EXPECT_GE(most, all_q8);
-  EXPECT_LE(most, all_q8 + 3 * make_tiered_sizes(config).slab_bytes);
+  EXPECT_EQ(most, all_q8);
   ask.kv_global_bytes = 1;
   const std::uint64_t least = make_kv_sizes(config, ask).tiered_bytes;
   EXPECT_GT(least, all_q2);
   EXPECT_LT(least, all_q8 / 2);
   ask.kv_global_bytes = all_q8 * 3 / 4;
   const std::uint64_t asked = make_kv_sizes(config, ask).tiered_bytes;
-  EXPECT_LE(asked, ask.kv_global_bytes);
-  EXPECT_GT(asked, ask.kv_global_bytes - make_tiered_sizes(config).slab_bytes);
+  EXPECT_GE(asked, ask.kv_global_bytes);
+  EXPECT_LT(asked, ask.kv_global_bytes + 4096);
 }
 
 TEST(PlanKv, EvictionHoldsWhatIsKeptAndAtLeastWhatAChunkNeeds) {
