@@ -79,7 +79,7 @@ def main():
                 row = f"| {budget_text} | {context} | {kv} |"
                 if run.status == 0:
                     memory = run.answer["memory"]
-                    swapped = memory.get("swapped", 0)
+                    swapped = memory["swap"]
                     tokens = run.answer["prompt_tokens"] + run.answer["completion_tokens"]
                     print(f"{row} {run.peak / 1e6:.1f} MB | {100 * run.peak / budget:.1f}% | "
                           f"{memory['planned'] / 1e6:.1f} MB | {swapped} | {tokens} | |", flush=True)

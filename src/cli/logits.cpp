@@ -80,6 +80,7 @@ Status run_logits(const LogitsOptions& options) {
     CARAT_TRY(parse_range(options.positions, static_cast<std::uint32_t>(given.ids.size())).status());
   }
   CARAT_ASSIGN(AtomicFile out, AtomicFile::create(options.out));
+  if (options.ids.empty()) asked.input_bytes = input_room(input.text, false);
   CARAT_ASSIGN(auto session, Session::open(asked, progress_bar("loading", options.common.quiet)));
   if (options.ids.empty()) {
     CARAT_ASSIGN(given, ids_of_text(input.text, *session));

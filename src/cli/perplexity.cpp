@@ -73,6 +73,7 @@ Status run_perplexity(const PerplexityOptions& options) {
   asked.sampler = false;
   asked.exact_for_float_weights = true;
   CARAT_ASSIGN(const InputText input, read_input_text(options.file, options.common));
+  asked.input_bytes = input_room(input.text, false);
   CARAT_ASSIGN(auto session, Session::open(asked, progress_bar("loading", options.common.quiet)));
   CARAT_ASSIGN(const Tokenizer* tokenizer, need_tokenizer(*session));
   CARAT_ASSIGN(const InputIds tokens, encode_text(*tokenizer, input.text, {}, false, session->budget()));

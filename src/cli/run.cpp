@@ -25,9 +25,6 @@
 namespace carat::cli {
 namespace {
 
-/// Bytes of a chat prompt whose parts are among the small blocks of the plan's fixed part.
-constexpr std::size_t kSmallText = 8 << 10;
-
 struct RunOptions {
   CommonOptions common;
   std::optional<std::string> prompt;
@@ -121,8 +118,6 @@ std::vector<ChatMessage> opening(const RunOptions& options) {
 Result<InputIds> prompt_tokens(const RunOptions& options, Session& session, const std::string& text) {
   CARAT_ASSIGN(const Tokenizer* tokenizer, need_tokenizer(session));
   if (options.chat) {
-    // The message, the template's values and output, the segments, and tokens that may be as large as the text.
-    constexpr std::uint64_t kChatCopies = 16;
     CARAT_ASSIGN(Reservation room, session.budget().try_reserve(
                                        MemoryCategory::io, text.size() < kSmallText ? 0 : kChatCopies * text.size(),
                                        "rendering the prompt"));
@@ -303,6 +298,7 @@ Status run_run(const RunOptions& options) {
   CARAT_TRY(check_profile_file(options));
   CARAT_ASSIGN(const std::optional<InputText> input, prompt_source(options));
   asked.chat = options.chat || !input;
+  if (input) asked.input_bytes = input_room(input->text, options.chat);
   CARAT_ASSIGN(auto session, Session::open(asked, progress_bar("loading", options.common.quiet)));
   CARAT_ASSIGN(Engine engine, Engine::create(*session));
   Profile profile;

@@ -40,6 +40,9 @@ Result<std::uint64_t> text_limit(const CommonOptions& options) {
   return std::min(kMaxTextBytes, process.limit / kCopies);
 }
 
+/// One in three bytes: prose of the large vocabularies has fewer.
+std::size_t expected_tokens(std::string_view text) { return text.size() / 3 + 1; }
+
 }  // namespace
 
 Budget& input_budget() {
@@ -109,9 +112,17 @@ Status check_ids(const std::vector<std::int32_t>& ids, std::uint32_t vocab) {
   return ok_status();
 }
 
+std::uint64_t input_room(std::string_view text, bool chat) {
+  if (text.size() < kSmallText) return 0;
+  return chat ? kChatCopies * text.size() : (expected_tokens(text) + 1) * sizeof(std::int32_t);
+}
+
 Result<InputIds> encode_text(const Tokenizer& tokenizer, std::string_view text, EncodeOptions options, bool bos,
                              Budget& budget) {
   InputIds out;
+  if (text.size() >= kSmallText) {
+    CARAT_TRY(grow_reserved(budget, MemoryCategory::io, "the tokens of a text", expected_tokens(text), out.ids, out.room));
+  }
   if (bos && tokenizer.add_bos() && tokenizer.bos() != kNoToken) out.ids.push_back(tokenizer.bos());
   CARAT_TRY(tokenizer.encode(text, options, [&](std::span<const std::int32_t> batch) {
     CARAT_TRY(grow_reserved(budget, MemoryCategory::io, "the tokens of a text", batch.size(), out.ids, out.room));

@@ -119,7 +119,8 @@ Plan plan_model(const ModelConfig& config, const ModelFacts& model, const Sessio
   facts.weights = model.weights;
   facts.tokenizer = model.tokenizer;
   facts.sampler = options.sampler ? Engine::sampler_bytes(config.vocab) : 0;
-  facts.io = model.io + Engine::batch_bytes(std::max(options.chunk, options.parallel));
+  // What staged the weights is free again when the input is read.
+  facts.io = std::max(model.staging, options.input_bytes) + model.io + Engine::batch_bytes(std::max(options.chunk, options.parallel));
   facts.fixed = process.fixed;
   facts.read_gb_per_s = process.read_gb_per_s;
   facts.prefill_tops = process.prefill_tops;
@@ -191,7 +192,9 @@ Result<Planned> plan_session(const SessionOptions& options) {
   if (exact) planned.forms = {ActivationForm::f32, ActivationForm::f32};
   const KvType kv_default = exact ? KvType::f32 : KvType::bf16;
 
-  ModelFacts model{planned.layout.bytes, file.tokenizer_bytes(), loading_bytes(planned.layout, process.threads)};
+  ModelFacts model{.weights = planned.layout.bytes,
+                   .tokenizer = file.tokenizer_bytes(),
+                   .staging = loading_bytes(planned.layout, process.threads)};
   // The directory's entries stay as long as the file is open.
   for (const Reservation& entries : file.directory_memory) model.io += entries.bytes();
   planned.plan = plan_model(file.config, model, options, process, kv_default);

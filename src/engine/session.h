@@ -47,6 +47,7 @@ struct SessionOptions {
   std::optional<int> threads;
   std::string isa;
   std::uint32_t logits_rows = 1;
+  std::uint64_t input_bytes = 0;  ///< that the caller will reserve for its input once the model is loaded
   bool chat = false;     ///< a file without a chat template is refused before its weights are read
   bool sampler = true;  ///< tokens will be chosen: count the sampler's scratch
   /// For commands that compare numbers: models with float weights run exactly, unless KV types are given.
@@ -91,7 +92,8 @@ Result<ProcessFacts> process_facts(const std::optional<MemoryLimitAsk>& memory, 
 struct ModelFacts {
   std::uint64_t weights = 0;
   std::uint64_t tokenizer = 0;
-  std::uint64_t io = 0;
+  std::uint64_t staging = 0;  ///< what weights are read through
+  std::uint64_t io = 0;       ///< what the open file keeps
 };
 /// The plan for what is asked of a model in this process; KV types that are not asked for are `kv_default`.
 Plan plan_model(const ModelConfig& config, const ModelFacts& model, const SessionOptions& options,

@@ -276,7 +276,10 @@ KvUse KvPool::use() const {
     use.tokens += sequence.tokens - (sequence.pages - tiles) * kTileTokens;
     if (sizes_.global_layers > 0) use.page_slots += (tiles + (global_tails_ ? 1 : 0)) * kTileTokens;
   }
-  if (tiered()) use.tiered_tiles = tiered_.tiles();
+  if (tiered()) {
+    use.tiered_tiles = tiered_.tiles();
+    use.demoted_tiles = tiered_.demotions();
+  }
   return use;
 }
 

@@ -25,6 +25,7 @@ struct KvUse {
   std::uint64_t tokens = 0;       ///< of all sequences, evicted ones not, shared ones counted once a sequence
   std::uint64_t page_slots = 0;   ///< token slots of the pages in use, tails included
   std::uint64_t evicted_pages = 0;  ///< since the pool was made
+  std::uint64_t demoted_tiles = 0;  ///< auto: steps down in precision, since the pool was made
   std::array<std::uint32_t, kKvFormCount> tiered_tiles{};  ///< auto: tiles by form
   double utilisation() const {
     return page_slots == 0 ? 1 : static_cast<double>(tokens) / static_cast<double>(page_slots);

@@ -145,6 +145,7 @@ void TieredPool::demote(std::uint32_t entry, float* scratch) {
     kernels_->kv_load_tile(from, data(entry), head, scratch, values);
     kernels_->kv_store_tile(to, lower, head, scratch, values);
   }
+  ++demotions_;
   drop(entry);
   take(to.type, entry);
   std::memcpy(data(entry), lower, to.bytes());

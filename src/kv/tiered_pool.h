@@ -37,6 +37,8 @@ class TieredPool {
   /// Tiles in use, by KvType.
   std::array<std::uint32_t, kKvFormCount> tiles() const;
   std::uint64_t used_bytes() const;
+  /// Steps down in precision, since the pool was made.
+  std::uint64_t demotions() const { return demotions_; }
   Arena& arena() { return arena_; }
 
  private:
@@ -70,6 +72,7 @@ class TieredPool {
   std::vector<std::uint32_t> full_;   ///< pages of each sequence
   TileStacks stacks_;                 ///< owners are entries
   std::vector<float> shares_;
+  std::uint64_t demotions_ = 0;
 };
 
 }  // namespace carat

@@ -78,6 +78,27 @@ TEST_P(Categories, AreAsPlannedAndAddUpToTheResidentSet) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Categories, testing::Values("tiny", "gemma3-270m", "smollm2-135m-instruct"));
 
+/// What was lost to make room is said, with --json and in the table.
+TEST(KvReport, SaysWhatWasEvictedAndDemoted) {
+  const TemporaryFolder folder;
+  write_bytes(folder / "text", long_text(8000));
+  const auto run = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments{"run",   tiny(), "-f",    folder / "text", "--overflow", "truncate-left",
+                                       "--ctx", "1024", "--chunk", "64",          "-n",         "1"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_carat(arguments, {.seconds = 600});
+  };
+  const auto kept = parse(run({"--json", "-q"}))["memory"]["kv"];
+  EXPECT_EQ(kept["evicted_pages"], 0);
+  EXPECT_EQ(kept["demoted_tiles"], 0);
+  // 1,024 tokens are 16 pages; one more is written by the token that comes.
+  const auto evicted = parse(run({"--kv-evict", "mass", "--kv-keep", "512", "--json", "-q"}))["memory"]["kv"];
+  EXPECT_GE(evicted["evicted_pages"], 8);
+  EXPECT_LE(evicted["evicted_pages"], 9);
+  EXPECT_NE(run({"--kv-evict", "mass", "--kv-keep", "512", "--stats"}).err.find("pages of 64 tokens were evicted"),
+            std::string::npos);
+}
+
 /// Weights are read and packed in pieces: the highest the process ever was is its size after the load and one staging
 /// block, once what an answer touches later is taken off.
 TEST(Loading, PeaksAtTheFinalSizeAndAStagingBlock) {
