@@ -61,9 +61,9 @@ void KvMasses::shares(std::uint32_t sequence, std::uint32_t layer, std::uint32_t
     for (std::uint32_t tile = 0; tile < tiles; ++tile) shares[tile] += masses[std::uint64_t{head} * pages_ + tile];
   }
   // One more row of even attention is assumed, so that a tile nobody looked at counts as average.
+  const float average = 1 / static_cast<float>(tiles);
   for (std::uint32_t tile = 0; tile < tiles; ++tile) {
-    const auto heads = static_cast<float>(heads_);
-    shares[tile] = (shares[tile] / heads + 1 / static_cast<float>(tiles)) / (looks[tile] + 1);
+    shares[tile] = (shares[tile] / static_cast<float>(heads_) + average * average) / (looks[tile] + 1);
   }
 }
 

@@ -8,8 +8,8 @@
 
 namespace carat {
 
-/// For each sequence and global layer: what each kv head's queries gave each tile ([kv_heads][pages], summed over the
-/// probed rows), and how many probed rows could look at it ([pages]).
+/// For each sequence and global layer: the squared shares that each kv head's queries gave each tile ([kv_heads][pages],
+/// summed over the probed rows: what an error in the tile costs grows with the square), and how many probed rows could look at it ([pages]).
 class KvMasses {
  public:
   static Result<KvMasses> create(Budget& budget, std::uint32_t sequences, std::uint32_t layers, std::uint32_t kv_heads,
@@ -24,8 +24,8 @@ class KvMasses {
   void start(std::uint32_t sequence, std::uint32_t begin, std::uint32_t end);
   /// Tiles [begin, begin + count) go, those up to `end` move down.
   void remove(std::uint32_t sequence, std::uint32_t begin, std::uint32_t count, std::uint32_t end);
-  /// Mean share of a head's attention that each of `tiles` tiles got since it was new, into shares[tiles]. A tile that
-  /// nobody looked at yet counts as average.
+  /// Mean squared share of a head's attention that each of `tiles` tiles got since it was new, into shares[tiles]. A
+  /// tile that nobody looked at yet counts as average.
   void shares(std::uint32_t sequence, std::uint32_t layer, std::uint32_t tiles, std::vector<float>& shares) const;
 
  private:

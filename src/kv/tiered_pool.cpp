@@ -77,10 +77,11 @@ Status TieredPool::grow(std::uint32_t sequence, std::uint32_t begin, std::uint32
                         float* scratch) {
   const std::uint32_t before = full_[sequence];
   full_[sequence] = std::max(before, end);  // pages that were recent no longer are
+  const double average = 1.0 / end;
   for (std::uint32_t page = begin; page < end; ++page) {
     for (std::uint32_t layer = 0; layer < layers_; ++layer) {
       const bool keep = page == 0 || page + kRecentPages >= end;
-      const Status placed = place(entry(sequence, layer, page), 1.0 / end, keep, masses, scratch);
+      const Status placed = place(entry(sequence, layer, page), average * average, keep, masses, scratch);
       if (placed.ok()) continue;
       release(sequence, begin, end);
       full_[sequence] = before;
@@ -91,12 +92,12 @@ Status TieredPool::grow(std::uint32_t sequence, std::uint32_t begin, std::uint32
 }
 
 /// A tile for a new entry, in the highest form that is worth what others would lose for it.
-Status TieredPool::place(std::uint32_t entry, double share, bool keep, const KvMasses& masses, float* scratch) {
+Status TieredPool::place(std::uint32_t entry, double squared_share, bool keep, const KvMasses& masses, float* scratch) {
   KvType form = KvType::q8;
   while (!stacks_.fits(form)) {
     const Demotion other = cheapest(masses);
     const bool can_yield = !keep && form != KvType::q2;
-    if (can_yield && (other.entry == kNoTile || price(share, form) <= other.price)) {
+    if (can_yield && (other.entry == kNoTile || price(squared_share, form) <= other.price)) {
       form = below(form);
     } else if (other.entry != kNoTile) {
       demote(other.entry, scratch);
@@ -110,10 +111,10 @@ Status TieredPool::place(std::uint32_t entry, double share, bool keep, const KvM
 }
 
 /// What a byte costs that is freed by taking a tile of `form` down a step.
-double TieredPool::price(double share, KvType form) const {
+double TieredPool::price(double squared_share, KvType form) const {
   const KvType to = below(form);
   const auto freed = static_cast<double>(bytes_of(form) - bytes_of(to));
-  return share * (error_of(to) - error_of(form)) / freed;
+  return squared_share * (error_of(to) - error_of(form)) / freed;
 }
 
 TieredPool::Demotion TieredPool::cheapest(const KvMasses& masses) {

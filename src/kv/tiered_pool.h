@@ -56,8 +56,8 @@ class TieredPool {
   void follow(const TileMoves& moves);
   void take(KvType form, std::uint32_t entry);
   void drop(std::uint32_t entry);
-  Status place(std::uint32_t entry, double share, bool keep, const KvMasses& masses, float* scratch);
-  double price(double share, KvType form) const;
+  Status place(std::uint32_t entry, double squared_share, bool keep, const KvMasses& masses, float* scratch);
+  double price(double squared_share, KvType form) const;
   Demotion cheapest(const KvMasses& masses);
   void demote(std::uint32_t entry, float* scratch);
 

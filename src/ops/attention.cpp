@@ -260,7 +260,9 @@ class AttentionPass {
     for (std::uint64_t tile = item.tile_begin; tile < end; ++tile) {
       if (item.kv_head == 0) looks[tile] += 1;
       for (std::uint32_t head = 0; head < group_; ++head, sums += 2) {
-        if (sums[1] > 0) mass[tile] += sums[1] * std::exp(sums[0] - state.maximum[head]) / state.sum[head];
+        if (sums[1] <= 0) continue;
+        const float share = sums[1] * std::exp(sums[0] - state.maximum[head]) / state.sum[head];
+        mass[tile] += share * share;
       }
     }
   }

@@ -74,8 +74,8 @@ struct KvView {
   std::byte* tail = nullptr;
   const KvTileLayout* tail_layout = nullptr;
 
-  /// By tile index, added to by attention: what each kv head's queries gave it [kv_heads][mass_stride], then how many
-  /// rows could have [mass_stride]. Null when nobody asks.
+  /// By tile index, added to by attention: the squares of the shares that each kv head's queries gave it
+  /// [kv_heads][mass_stride], then how many rows could have [mass_stride]. Null when nobody asks.
   float* mass = nullptr;
   std::uint64_t mass_stride = 0;
 

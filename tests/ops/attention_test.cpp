@@ -451,41 +451,57 @@ TEST_P(QuantizedAttention, IsCloseToExact) {
   }
 }
 
-TEST_P(QuantizedAttention, MassesOfAProbedRowSumToOneAHead) {
-  const AttentionLayer layer{4, 2, 32, 0, 0.3F, 0};
+TEST_P(QuantizedAttention, MassesAreSquaredSharesOfTheProbedRows) {
   // Two segments of 1,024 tokens: a segment's masses are put to the maximum of all.
-  Harness harness(table(), 2, layer_config(4, 2, 32), 512, 1300);
-  const Tokens tokens(layer, 1300, 3);
-  Store store(layer, 21, type());
-  Store plain(layer, 21, type());
-  for (std::uint32_t at = 0; at < 1200; at += 400) {
-    fill(harness.ops, tokens, store, at, at + 400);
-    fill(harness.ops, tokens, plain, at, at + 400);
-  }
-  store.track_mass();
-  const auto total = [&store](std::uint32_t kv_head) {
-    const std::vector<float>& mass = store.mass();
-    return std::accumulate(mass.begin() + kv_head * 21, mass.begin() + (kv_head + 1) * 21, 0.0);
-  };
-  // Of more rows than one, those at the end of a tile are probed; single ones where they end a block of kMassInterval.
-  int probed = 0;
-  for (const auto& [first, end, probes] : {std::tuple(1200U, 1250U, 1), std::tuple(1250U, 1251U, 0),
-                                           std::tuple(1251U, 1252U, 1), std::tuple(1252U, 1300U, 1)}) {
-    EXPECT_TRUE(step(harness.ops, layer, tokens, store, first, end) ==
-                step(harness.ops, layer, tokens, plain, first, end))
-        << "masses change no output";
-    probed += probes;
-    for (const std::uint32_t kv_head : {0U, 1U}) {
-      EXPECT_NEAR(total(kv_head), 2 * probed, 1e-5 * probed) << "two query heads a kv head; rows to " << end;
+  for (const auto& [heads, scale] : {std::pair(4U, 0.0F), std::pair(2U, 0.3F)}) {
+    const AttentionLayer layer{heads, 2, 32, 0, scale, 0};
+    Harness harness(table(), 2, layer_config(heads, 2, 32), 512, 1300);
+    const Tokens tokens(layer, 1300, 3);
+    Store store(layer, 21, type());
+    Store plain(layer, 21, type());
+    for (std::uint32_t at = 0; at < 1200; at += 400) {
+      fill(harness.ops, tokens, store, at, at + 400);
+      fill(harness.ops, tokens, plain, at, at + 400);
     }
-  }
-  // Rows 1215 (tile 18), 1251 (19) and 1279 (19) were probed: what they saw has mass, and says how many saw it.
-  for (std::size_t i = 0; i < store.mass().size(); ++i) {
-    const std::size_t tile = i % 21;
-    if (i < 42) {
-      EXPECT_EQ(store.mass()[i] > 0, tile < 20) << i;
-    } else {
-      EXPECT_EQ(store.mass()[i], tile < 19 ? 3.0F : tile < 20 ? 2.0F : 0.0F) << "tile " << tile;
+    store.track_mass();
+    // Of more rows than one, those at the end of a tile are probed; single ones where they end a block of
+    // kMassInterval.
+    std::vector<std::uint32_t> probed;
+    for (const auto& [first, end, probes] :
+         {std::tuple(1200U, 1250U, 1215U), std::tuple(1250U, 1251U, 0U), std::tuple(1251U, 1252U, 1251U),
+          std::tuple(1252U, 1300U, 1279U)}) {
+      EXPECT_TRUE(step(harness.ops, layer, tokens, store, first, end) ==
+                  step(harness.ops, layer, tokens, plain, first, end))
+          << "masses change no output";
+      if (probes > 0) probed.push_back(probes);
+      for (std::size_t i = 0; i < 42; ++i) {
+        const float mass = store.mass()[i];
+        // Without a scale all keys seen get the same share, for each of two query heads.
+        double even = 0;
+        for (const std::uint32_t row : probed) {
+          const std::uint32_t begin = static_cast<std::uint32_t>(i % 21) * kTileTokens;
+          const double seen = begin > row ? 0 : std::min(row + 1 - begin, kTileTokens);
+          even += 2 * (seen / (row + 1)) * (seen / (row + 1));
+        }
+        if (scale == 0) {
+          EXPECT_NEAR(mass, even, 1e-6) << "tile " << i % 21 << " rows to " << end;
+        }
+      }
+      if (scale == 0 || probed.size() > 1) continue;
+      for (const std::size_t kv_head : {0U, 1U}) {  // one query head each, one row: the shares add up
+        double sum = 0;
+        for (std::size_t tile = 0; tile < 21; ++tile) sum += std::sqrt(store.mass()[kv_head * 21 + tile]);
+        EXPECT_NEAR(sum, 1, 1e-5);
+      }
+    }
+    // Rows 1215 (tile 18), 1251 (19) and 1279 (19) were probed: what they saw has mass, and says how many saw it.
+    for (std::size_t i = 0; i < store.mass().size(); ++i) {
+      const std::size_t tile = i % 21;
+      if (i < 42) {
+        EXPECT_EQ(store.mass()[i] > 0, tile < 20) << i;
+      } else {
+        EXPECT_EQ(store.mass()[i], tile < 19 ? 3.0F : tile < 20 ? 2.0F : 0.0F) << "tile " << tile;
+      }
     }
   }
 }
