@@ -149,8 +149,8 @@ Status KvPool::reserve(SequenceId sequence, std::uint32_t tokens) {
 Status KvPool::grow_pages(SequenceId sequence, std::uint32_t wanted) {
   Sequence& growing = sequences_[sequence];
   if (wanted <= growing.pages) return ok_status();
-  masses_.start(sequence, growing.pages, wanted);
   if (tiered()) {
+    masses_.start(sequence, growing.pages, wanted);
     CARAT_TRY(tiered_.grow(sequence, growing.pages, wanted, masses_, scratch_.data()));
     growing.pages = wanted;
     return ok_status();
@@ -167,6 +167,7 @@ Status KvPool::grow_pages(SequenceId sequence, std::uint32_t wanted) {
     return no_fit(fmt::format("{} more KV pages at once need more than the {} a sequence keeps", more,
                               sizes_.held_pages));
   }
+  masses_.start(sequence, growing.pages, wanted);
   while (growing.pages < wanted) {
     if (eviction_ != KvEviction::none && growing.held >= sizes_.held_pages) evict_one(sequence, movable);
     const std::optional<std::uint32_t> page = page_pool_.take();

@@ -100,7 +100,7 @@ Status TieredPool::place(std::uint32_t entry, double squared_share, bool keep, c
     if (can_yield && (other.entry == kNoTile || price(squared_share, form) <= other.price)) {
       form = below(form);
     } else if (other.entry != kNoTile) {
-      demote(other.entry, scratch);
+      demote(other, scratch);
     } else {
       return no_fit(fmt::format("KV tiles of the global layers: {} bytes are full at the lowest precision",
                                 arena_.bytes()));
@@ -112,13 +112,16 @@ Status TieredPool::place(std::uint32_t entry, double squared_share, bool keep, c
 
 /// What a byte costs that is freed by taking a tile of `form` down a step.
 double TieredPool::price(double squared_share, KvType form) const {
-  const KvType to = below(form);
+  return price(squared_share, form, below(form));
+}
+
+double TieredPool::price(double squared_share, KvType form, KvType to) const {
   const auto freed = static_cast<double>(bytes_of(form) - bytes_of(to));
   return squared_share * (error_of(to) - error_of(form)) / freed;
 }
 
 TieredPool::Demotion TieredPool::cheapest(const KvMasses& masses) {
-  Demotion best{kNoTile, std::numeric_limits<double>::infinity()};
+  Demotion best{kNoTile, KvType::q2, std::numeric_limits<double>::infinity()};
   for (std::uint32_t sequence = 0; sequence < full_.size(); ++sequence) {
     if (full_[sequence] <= 1 + kRecentPages) continue;
     const std::uint32_t movable = full_[sequence] - kRecentPages;
@@ -127,9 +130,10 @@ TieredPool::Demotion TieredPool::cheapest(const KvMasses& masses) {
       for (std::uint32_t page = 1; page < movable; ++page) {
         const std::uint32_t at = entry(sequence, layer, page);
         if (table_[at] == kNoTile || forms_[at] == KvType::q2) continue;
-        if (!stacks_.fits_without(forms_[at], below(forms_[at]))) continue;
-        const double found = price(static_cast<double>(shares_[page]), forms_[at]);
-        if (found < best.price) best = {at, found};
+        // The first q4 tile lies at a multiple of its size and may not fit in the place of a q8 one; a q2 tile does.
+        const KvType to = stacks_.fits_without(forms_[at], below(forms_[at])) ? below(forms_[at]) : KvType::q2;
+        const double found = price(static_cast<double>(shares_[page]), forms_[at], to);
+        if (found < best.price) best = {at, to, found};
       }
     }
   }
@@ -137,9 +141,10 @@ TieredPool::Demotion TieredPool::cheapest(const KvMasses& masses) {
 }
 
 /// The lower form is written beside the arena first, so that the tile's own bytes count as free for it.
-void TieredPool::demote(std::uint32_t entry, float* scratch) {
+void TieredPool::demote(const Demotion& demotion, float* scratch) {
+  const std::uint32_t entry = demotion.entry;
   const KvTileLayout& from = layouts_[static_cast<std::size_t>(forms_[entry])];
-  const KvTileLayout& to = layouts_[static_cast<std::size_t>(below(forms_[entry]))];
+  const KvTileLayout& to = layouts_[static_cast<std::size_t>(demotion.to)];
   float* values = scratch + std::uint64_t{kTileTokens} * from.head_dim;
   auto* lower = reinterpret_cast<std::byte*>(values + std::uint64_t{kTileTokens} * from.head_dim);
   for (std::uint32_t head = 0; head < from.kv_heads; ++head) {

@@ -24,7 +24,7 @@ class TieredPool {
                                    const KernelTable& kernels);
 
   /// Tiles for pages [begin, end) of a sequence in all layers. Fails with no_fit when even the lowest forms leave no
-  /// room; the sequence then keeps what it had. `scratch`: KvSizes::scratch_bytes.
+  /// room; the sequence then keeps what it had, some of it in lower forms. `scratch`: KvSizes::scratch_bytes.
   Status grow(std::uint32_t sequence, std::uint32_t begin, std::uint32_t end, const KvMasses& masses, float* scratch);
   /// Gives pages [begin, end) back.
   void release(std::uint32_t sequence, std::uint32_t begin, std::uint32_t end);
@@ -45,6 +45,7 @@ class TieredPool {
   static constexpr std::uint64_t kUnit = 64;  ///< of table entries
   struct Demotion {
     std::uint32_t entry = kNoTile;
+    KvType to = KvType::q2;
     double price = 0;  ///< cost a byte
   };
 
@@ -58,8 +59,9 @@ class TieredPool {
   void drop(std::uint32_t entry);
   Status place(std::uint32_t entry, double squared_share, bool keep, const KvMasses& masses, float* scratch);
   double price(double squared_share, KvType form) const;
+  double price(double squared_share, KvType form, KvType to) const;
   Demotion cheapest(const KvMasses& masses);
-  void demote(std::uint32_t entry, float* scratch);
+  void demote(const Demotion& demotion, float* scratch);
 
   const KernelTable* kernels_ = nullptr;
   std::uint32_t layers_ = 0;
