@@ -328,13 +328,13 @@ class Soak {
     fmt::print("evicted pages {}; free pages at the end: {} of {}\n", kv.evicted_pages, session_.kv().free_pages(),
                session_.kv().pages());
     if (kv.tokens > 0 || session_.kv().free_pages() != session_.kv().pages()) return internal_error("pages were lost");
+    CARAT_ASSIGN(const ResidentMemory memory, read_resident_memory());
+    if (memory.peak + memory.swapped > budget.limit) return internal_error("VmHWM + VmSwap went above the budget");
     if (samples_.empty()) return ok_status();
     const auto [low, high] = std::minmax_element(samples_.begin(), samples_.end());
     const double spread = static_cast<double>(*high - *low) / static_cast<double>(*high);
     fmt::print("rss over the second half: {} to {}, {:.2f}%\n", *low, *high, 100 * spread);
     if (spread > kFlat) return internal_error(fmt::format("memory is not flat to {}%", 100 * kFlat));
-    CARAT_ASSIGN(const ResidentMemory memory, read_resident_memory());
-    if (memory.peak + memory.swapped > budget.limit) return internal_error("VmHWM + VmSwap went above the budget");
     return ok_status();
   }
 

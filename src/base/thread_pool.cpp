@@ -100,8 +100,8 @@ Status ThreadPool::start(const Options& options) {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   pthread_attr_destroy(&attributes);
   if (error == 0) return ok_status();
-  return io_error(fmt::format("cannot start thread {} of {}: {}; use fewer threads", started_ + 1, threads_,
-                              std::strerror(error)));
+  return io_error(
+      fmt::format("cannot start thread {} of {}: {}; use fewer threads", started_ + 1, threads_, std::strerror(error)));
 }
 
 ThreadPool::~ThreadPool() {

@@ -1,11 +1,11 @@
 // Fork-join threads for kernels: created once, no allocation and no lock on the way of a token.
 #pragma once
 
+#include <pthread.h>
 #include <atomic>
 #include <concepts>
 #include <cstdint>
 #include <memory>
-#include <pthread.h>
 #include <type_traits>
 #include <vector>
 

@@ -38,6 +38,22 @@ double Answer::decode_rate() const {
   return decode_seconds > 0 && tokens.size() > 1 ? static_cast<double>(tokens.size() - 1) / decode_seconds : 0;
 }
 
+/// Room for every token's details before the first: a long answer must not outgrow the budget unseen.
+Status reserve_details(Session& session, const AnswerOptions& options, Answer& answer) {
+  const std::uint64_t context = session.kv().context();
+  const std::uint64_t longest = std::min<std::uint64_t>(
+      options.request.max_tokens, context + 1 - std::min<std::uint64_t>(answer.prompt_tokens, context));
+  const std::uint64_t bytes =
+      longest * (sizeof(std::int32_t) + sizeof(float) + options.request.logprobs * sizeof(TokenLogprob));
+  CARAT_ASSIGN(answer.details_room,
+               session.budget().try_reserve(MemoryCategory::io, bytes,
+                                            "log probabilities of the answer (smaller -n, --ctx or --logprobs)"));
+  answer.tokens.reserve(longest);
+  answer.logprobs.reserve(longest);
+  answer.top.reserve(longest * options.request.logprobs);
+  return ok_status();
+}
+
 Result<Answer> make_answer(Session& session, Engine& engine, AnswerOptions options) {
   Answer answer;
   answer.prompt_tokens = options.request.prompt.size();
@@ -54,20 +70,7 @@ Result<Answer> make_answer(Session& session, Engine& engine, AnswerOptions optio
     answer.text += text;
     if (options.stream) output = write_stdout(text);
   };
-  // Room for every token's details is taken before the first: a long answer must not outgrow the budget unseen.
-  const std::uint64_t longest = std::min<std::uint64_t>(
-      options.request.max_tokens,
-      session.kv().context() + std::uint64_t{1} - std::min<std::uint64_t>(answer.prompt_tokens, session.kv().context()));
-  if (details) {
-    const std::uint64_t bytes =
-        longest * (sizeof(std::int32_t) + sizeof(float) + options.request.logprobs * sizeof(TokenLogprob));
-    CARAT_ASSIGN(answer.details_room, session.budget().try_reserve(MemoryCategory::io, bytes,
-                                                              "log probabilities of the answer (smaller -n, --ctx or "
-                                                              "--logprobs)"));
-    answer.tokens.reserve(longest);
-    answer.logprobs.reserve(longest);
-    answer.top.reserve(longest * options.request.logprobs);
-  }
+  if (details) CARAT_TRY(reserve_details(session, options, answer));
   bool done = false;
   Status failure;
   const auto start = Clock::now();

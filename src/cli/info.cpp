@@ -65,12 +65,9 @@ nlohmann::ordered_json config_json(const ModelConfig& c) {
 }
 
 nlohmann::ordered_json tensor_json(const TensorEntry& entry) {
-  return {{"name", entry.name},
-          {"type", name(entry.type)},
-          {"rows", entry.shape.rows},
-          {"columns", entry.shape.columns},
-          {"offset", entry.offset},
-          {"bytes", entry.bytes}};
+  return {{"name", entry.name},       {"type", name(entry.type)},
+          {"rows", entry.shape.rows}, {"columns", entry.shape.columns},
+          {"offset", entry.offset},   {"bytes", entry.bytes}};
 }
 
 /// `json` with the tensors as its last key. They go out one by one: a large model's list is a large block.

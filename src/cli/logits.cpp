@@ -109,9 +109,9 @@ Status run_logits(const LogitsOptions& options) {
 
 void add_logits(CLI::App& app, Action& action) {
   auto options = std::make_shared<LogitsOptions>();
-  CLI::App* command = add_command(app, action, "logits", "write raw logits of chosen positions to a .npy file",
-                                  "carat logits gemma3-270m -f prompt.txt --positions 0:64 --out logits.npy", options,
-                                  run_logits);
+  CLI::App* command =
+      add_command(app, action, "logits", "write raw logits of chosen positions to a .npy file",
+                  "carat logits gemma3-270m -f prompt.txt --positions 0:64 --out logits.npy", options, run_logits);
   add_model_options(*command, options->common);
   add_memory_options(*command, options->common);
   command->add_option("-f,--file", options->file, "a text file, - for standard input");

@@ -1,8 +1,8 @@
 // The command line: parse, run one command, say what went wrong in one line.
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 #include <malloc.h>
+#include <unistd.h>
 
 #include <cctype>
 #include <csignal>

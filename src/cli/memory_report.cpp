@@ -45,7 +45,8 @@ nlohmann::ordered_json memory_json(Session& session) {
           {"rss", live.process.resident},
           {"peak_rss", live.process.peak},
           {"swap", live.process.swapped},
-          {"kv", {{"evicted_pages", session.kv().use().evicted_pages}, {"demoted_tiles", session.kv().use().demoted_tiles}}},
+          {"kv",
+           {{"evicted_pages", session.kv().use().evicted_pages}, {"demoted_tiles", session.kv().use().demoted_tiles}}},
           {"resident_from", live.pages.source == PageSource::pagemap ? "pagemap" : "mincore"},
           {"categories", std::move(categories)}};
 }
@@ -72,12 +73,14 @@ std::string memory_table(Session& session) {
     }
   }
   line("total", sum, live.pages.total().resident);
-  text += fmt::format("  {:<12} VmRSS {}, VmHWM {}, VmSwap {}; budget {}\n", "process",
-                      human_bytes(live.process.resident), human_bytes(live.process.peak),
-                      human_bytes(live.process.swapped), human_bytes(live.budget.limit));
+  text +=
+      fmt::format("  {:<12} VmRSS {}, VmHWM {}, VmSwap {}; budget {}\n", "process", human_bytes(live.process.resident),
+                  human_bytes(live.process.peak), human_bytes(live.process.swapped), human_bytes(live.budget.limit));
   const KvUse kv = session.kv().use();
-  if (kv.evicted_pages > 0) text += fmt::format("  {:<12} {} pages of 64 tokens were evicted\n", "kv", kv.evicted_pages);
-  if (kv.demoted_tiles > 0) text += fmt::format("  {:<12} {} tiles went down a step in precision\n", "kv", kv.demoted_tiles);
+  if (kv.evicted_pages > 0)
+    text += fmt::format("  {:<12} {} pages of 64 tokens were evicted\n", "kv", kv.evicted_pages);
+  if (kv.demoted_tiles > 0)
+    text += fmt::format("  {:<12} {} tiles went down a step in precision\n", "kv", kv.demoted_tiles);
   return text;
 }
 

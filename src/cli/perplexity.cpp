@@ -82,8 +82,8 @@ Status run_perplexity(const PerplexityOptions& options) {
   const std::size_t length = *asked.context - (bos ? 1 : 0);
   Windows windows(ids.size(), length, options.stride, options.windows);
   const std::size_t count = windows.count();
-  if (ids.size() < 2) return invalid(fmt::format("{}: the text has {} tokens; at least 2 are needed", options.file,
-                                                 ids.size()));
+  if (ids.size() < 2)
+    return invalid(fmt::format("{}: the text has {} tokens; at least 2 are needed", options.file, ids.size()));
   PerplexitySum sum;
   const auto start = std::chrono::steady_clock::now();
   const LoadProgress progress = progress_bar("perplexity", options.common.quiet, ProgressUnit::items);
@@ -105,8 +105,12 @@ Status run_perplexity(const PerplexityOptions& options) {
   const double nll = sum.nll / static_cast<double>(sum.tokens);
   const double rate = static_cast<double>(sum.tokens) / seconds;
   if (options.common.json) {
-    return print_json({{"ppl", std::exp(nll)}, {"nll", nll}, {"tokens", sum.tokens}, {"tokens_per_s", rate},
-                       {"windows", count}, {"memory", memory_json(*session)}});
+    return print_json({{"ppl", std::exp(nll)},
+                       {"nll", nll},
+                       {"tokens", sum.tokens},
+                       {"tokens_per_s", rate},
+                       {"windows", count},
+                       {"memory", memory_json(*session)}});
   }
   return write_stdout(fmt::format("perplexity {:.4f} over {} tokens in {} windows ({:.0f} tokens/s)\n", std::exp(nll),
                                   sum.tokens, count, rate));
@@ -116,9 +120,9 @@ Status run_perplexity(const PerplexityOptions& options) {
 
 void add_perplexity(CLI::App& app, Action& action) {
   auto options = std::make_shared<PerplexityOptions>();
-  CLI::App* command = add_command(app, action, "perplexity", "measure how well a model predicts a text",
-                                  "carat perplexity gemma3-270m -f wiki.test.raw --ctx 512 --windows 4", options,
-                                  run_perplexity);
+  CLI::App* command =
+      add_command(app, action, "perplexity", "measure how well a model predicts a text",
+                  "carat perplexity gemma3-270m -f wiki.test.raw --ctx 512 --windows 4", options, run_perplexity);
   add_model_options(*command, options->common);
   add_memory_options(*command, options->common);
   command->add_option("-f,--file", options->file, "a text file, - for standard input")->required();

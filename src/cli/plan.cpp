@@ -29,9 +29,9 @@ std::uint64_t preset_weights(const ModelConfig& config, DType quant) {
     DType type = quant;
     if (slot.shape.columns % info(type).block_elements != 0) type = DType::q8_0;
     if (slot.shape.columns % info(type).block_elements != 0) type = DType::f16;
-    bytes += PackedLayout{type, static_cast<std::uint32_t>(slot.shape.rows),
-                          static_cast<std::uint32_t>(slot.shape.columns)}
-                 .bytes();
+    bytes +=
+        PackedLayout{type, static_cast<std::uint32_t>(slot.shape.rows), static_cast<std::uint32_t>(slot.shape.columns)}
+            .bytes();
   }
   return bytes;
 }
@@ -95,10 +95,10 @@ std::string to_text(const Plan& plan) {
   text += plan_table(plan);
   text += fmt::format("  KV a token   {} bytes global, {} bytes local until the rings are full\n",
                       plan.global_bytes_per_token, plan.local_bytes_per_token);
-  text += fmt::format("  room for     ctx {} with these sequences (then {} runs out), or {} sequences with this ctx "
-                      "(then {})\n",
-                      plan.max_context, name(plan.grows_with_context), plan.max_parallel,
-                      name(plan.grows_with_parallel));
+  text += fmt::format(
+      "  room for     ctx {} with these sequences (then {} runs out), or {} sequences with this ctx "
+      "(then {})\n",
+      plan.max_context, name(plan.grows_with_context), plan.max_parallel, name(plan.grows_with_parallel));
   text += fmt::format("  expected     prefill {:.0f}, decode {:.0f} tokens/s (estimated from the CPU's type)\n",
                       plan.prefill_tokens_per_s, plan.decode_tokens_per_s);
   return text;

@@ -68,10 +68,11 @@ bool ran(const ProfileReport& report, std::size_t module) {
 
 /// One bar with its track at x, `share` of `width` wide, and a text behind the track.
 std::string bar(int x, int y, int width, double share, std::string_view style, const std::string& text) {
-  return fmt::format("<rect class=\"track\" x=\"{0}\" y=\"{1}\" width=\"{2}\" height=\"14\" rx=\"2\" />"
-                     "<rect class=\"{3}\" x=\"{0}\" y=\"{1}\" width=\"{4:.1f}\" height=\"14\" rx=\"2\" />"
-                     "<text x=\"{5}\" y=\"{6}\">{7}</text>",
-                     x, y, width, style, std::clamp(share, 0.0, 1.0) * width, x + width + 8, y + 12, escape(text));
+  return fmt::format(
+      "<rect class=\"track\" x=\"{0}\" y=\"{1}\" width=\"{2}\" height=\"14\" rx=\"2\" />"
+      "<rect class=\"{3}\" x=\"{0}\" y=\"{1}\" width=\"{4:.1f}\" height=\"14\" rx=\"2\" />"
+      "<text x=\"{5}\" y=\"{6}\">{7}</text>",
+      x, y, width, style, std::clamp(share, 0.0, 1.0) * width, x + width + 8, y + 12, escape(text));
 }
 
 std::string picture(int rows, const std::string& label, const std::string& body) {
@@ -92,8 +93,9 @@ std::string phase_picture(const ProfileReport& report, const PhaseReport& phase)
     longest = std::max(longest, module.seconds);
     if (share_of(module.seconds, phase.seconds) > 0.01) fastest = std::max(fastest, module.gb_per_s());
   }
-  std::string body = "<text class=\"faint\" x=\"140\" y=\"14\">time</text>"
-                     "<text class=\"faint\" x=\"680\" y=\"14\">GB/s</text>\n";
+  std::string body =
+      "<text class=\"faint\" x=\"140\" y=\"14\">time</text>"
+      "<text class=\"faint\" x=\"680\" y=\"14\">GB/s</text>\n";
   int rows = 0;
   const auto add_row = [&](const std::string& label, double seconds, std::string_view style) {
     const int y = 24 + 24 * rows++;
@@ -155,8 +157,8 @@ std::string table(const ProfileReport& report) {
     if (!ran(report, i)) continue;
     text += fmt::format("<tr><td>{}</td>", escape(module_label(static_cast<ProfileModule>(i))));
     for (const PhaseReport& phase : report.phases) text += cells(phase, phase.modules[i]);
-    text += fmt::format("<td class=\"first\">{}</td></tr>\n",
-                        report.memory[i] == 0 ? "" : human_bytes(report.memory[i]));
+    text +=
+        fmt::format("<td class=\"first\">{}</td></tr>\n", report.memory[i] == 0 ? "" : human_bytes(report.memory[i]));
   }
   text += "<tr><td>other</td>";
   for (const PhaseReport& phase : report.phases) {

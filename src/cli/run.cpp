@@ -115,15 +115,21 @@ std::vector<ChatMessage> opening(const RunOptions& options) {
   return messages;
 }
 
+/// What rendering the messages and their tokens may take.
+Result<Reservation> reserve_rendering(Session& session, const std::vector<ChatMessage>& messages) {
+  std::uint64_t bytes = 0;
+  for (const ChatMessage& message : messages) bytes += message.content.size();
+  return session.budget().try_reserve(MemoryCategory::io, bytes < kSmallText ? 0 : kChatCopies * bytes,
+                                      "rendering the prompt");
+}
+
 Result<InputIds> prompt_tokens(const RunOptions& options, Session& session, const std::string& text) {
   CARAT_ASSIGN(const Tokenizer* tokenizer, need_tokenizer(session));
   if (options.chat) {
-    CARAT_ASSIGN(Reservation room, session.budget().try_reserve(
-                                       MemoryCategory::io, text.size() < kSmallText ? 0 : kChatCopies * text.size(),
-                                       "rendering the prompt"));
     CARAT_ASSIGN(const ChatTemplate chat, session_template(session));
     std::vector<ChatMessage> messages = opening(options);
     messages.push_back({"user", text});
+    CARAT_ASSIGN(Reservation room, reserve_rendering(session, messages));
     CARAT_ASSIGN(std::vector<std::int32_t> ids, chat_tokens(session, chat, messages));
     return InputIds{std::move(room), std::move(ids)};
   }
@@ -153,7 +159,8 @@ std::string stats_text(Session& session, const Answer& answer) {
 Status check_profile_file(const RunOptions& options) {
   if (!options.profile || options.profile->empty()) return ok_status();
   if (!options.profile->ends_with(".html")) {
-    return invalid(fmt::format("--profile {}: expected a FILE.html; without one, --profile comes last", *options.profile));
+    return invalid(
+        fmt::format("--profile {}: expected a FILE.html; without one, --profile comes last", *options.profile));
   }
   return AtomicFile::create(*options.profile).status();
 }
@@ -249,6 +256,7 @@ Status run_chat(const RunOptions& options, Session& session, Engine& engine) {
     {
       const ProfileClock clock(profile, ProfileModule::tokenizer);
       if (profile != nullptr) profile->add_bytes(ProfileModule::tokenizer, line->size());
+      CARAT_ASSIGN(asked.prompt_room, reserve_rendering(session, messages));
       CARAT_ASSIGN(asked.request.prompt, chat_tokens(session, chat, messages));
     }
     if (options.overflow == "truncate-left") {
@@ -340,8 +348,9 @@ void add_run(CLI::App& app, Action& action) {
   command->add_flag("--special", options->special, "recognise control pieces in the prompt");
   command->add_option("--overflow", options->overflow, "a prompt longer than the context: refuse or truncate-left");
   command->add_flag("--stats", options->stats, "print speed and the memory table to stderr");
-  command->add_option("--profile", options->profile,
-                      "print time, bytes and memory by module to stderr; with FILE.html also as a picture")
+  command
+      ->add_option("--profile", options->profile,
+                   "print time, bytes and memory by module to stderr; with FILE.html also as a picture")
       ->expected(0, 1)
       ->type_name("[FILE.html]");
   add_sampling_options(*command, *options);

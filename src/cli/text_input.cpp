@@ -64,6 +64,12 @@ Result<InputText> read_input_text(const std::string& path, const CommonOptions& 
   }
   CARAT_TRY(status);
   if (is_valid_utf8(input.text)) return input;
+  // While characters are replaced, up to five times the text is there at once; the limit is a quarter of the memory.
+  if (input.text.size() > limit / 2) {
+    return no_fit(
+        fmt::format("{}: {} bytes that are not all UTF-8 need five times as many to be cleaned; the limit is {}", path,
+                    input.text.size(), limit / 2));
+  }
   // U+FFFD is three bytes, and a string that grows may hold twice what it needs, and half of that once more.
   CARAT_ASSIGN(Reservation room,
                input_budget().try_reserve(MemoryCategory::io, 9 * input.text.size(), "a text that is not UTF-8"));
@@ -99,8 +105,8 @@ Result<std::optional<std::string>> LineReader::next() {
 
 Result<const Tokenizer*> need_tokenizer(const Session& session) {
   if (session.tokenizer() != nullptr) return session.tokenizer();
-  return unsupported(fmt::format("{}: the file has no tokenizer; use `logits --ids`, `bench`, `plan` or `info`",
-                                 session.file().path));
+  return unsupported(
+      fmt::format("{}: the file has no tokenizer; use `logits --ids`, `bench`, `plan` or `info`", session.file().path));
 }
 
 Status check_ids(const std::vector<std::int32_t>& ids, std::uint32_t vocab) {
@@ -121,7 +127,8 @@ Result<InputIds> encode_text(const Tokenizer& tokenizer, std::string_view text, 
                              Budget& budget) {
   InputIds out;
   if (text.size() >= kSmallText) {
-    CARAT_TRY(grow_reserved(budget, MemoryCategory::io, "the tokens of a text", expected_tokens(text), out.ids, out.room));
+    CARAT_TRY(
+        grow_reserved(budget, MemoryCategory::io, "the tokens of a text", expected_tokens(text), out.ids, out.room));
   }
   if (bos && tokenizer.add_bos() && tokenizer.bos() != kNoToken) out.ids.push_back(tokenizer.bos());
   CARAT_TRY(tokenizer.encode(text, options, [&](std::span<const std::int32_t> batch) {

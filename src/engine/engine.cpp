@@ -49,14 +49,15 @@ Result<RequestId> Engine::submit(Request request, RequestSink sink) {
     }
   }
   if (request.prompt.size() > context) {
-    return invalid(fmt::format("the prompt has {} tokens, more than the context of {}; raise --ctx or use "
-                               "--overflow truncate-left",
-                               request.prompt.size(), context));
+    return invalid(
+        fmt::format("the prompt has {} tokens, more than the context of {}; raise --ctx or use "
+                    "--overflow truncate-left",
+                    request.prompt.size(), context));
   }
   CARAT_TRY(validate(request.sampling, vocab));
   if (request.wants_logprobs && changes_logits(request.sampling) && unpenalized_.empty()) {
-    CARAT_ASSIGN(unpenalized_, Buffer<float>::allocate(session_->budget(), MemoryCategory::logits, vocab,
-                                                       "logits before penalties"));
+    CARAT_ASSIGN(unpenalized_,
+                 Buffer<float>::allocate(session_->budget(), MemoryCategory::logits, vocab, "logits before penalties"));
   }
   const std::size_t prompt_tokens = request.prompt.size();
   const std::size_t most_tokens = std::min<std::size_t>(context, prompt_tokens + request.max_tokens) + 1;

@@ -21,7 +21,8 @@ namespace {
 /// later, thread stacks, small blocks. Measured as what is resident of `fixed` at the end of a run with the context
 /// filled, less what was resident at the start: 2.4 to 2.9 MB on a tiny model, gemma3-270m and smollm2-135m.
 constexpr std::uint64_t kLaterFixedBytes = 3 << 20;
-/// Address space, of which less is ever resident: mappings that are aligned up to huge pages, and the heap's own growth.
+/// Address space, of which less is ever resident: mappings that are aligned up to huge pages, and the heap's own
+/// growth.
 constexpr std::uint64_t kUnusedMappings = 8 << 20;
 constexpr std::uint64_t kThreadFixedBytes = 96 << 10;
 constexpr double kDefaultShare = 0.8;
@@ -39,17 +40,26 @@ Result<MemoryLimitAsk> parse_memory(const std::string& text) {
   const char* end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, number);
   const std::string_view unit(rest, static_cast<std::size_t>(end - rest));
-  const auto fail = [&] {
-    return invalid(fmt::format("'{}' is not a memory size; examples: 600M, 2GiB, 50%", text));
-  };
+  const auto fail = [&] { return invalid(fmt::format("'{}' is not a memory size; examples: 600M, 2GiB, 50%", text)); };
   if (error != std::errc() || !std::isfinite(number) || number <= 0) return fail();
   if (unit == "%") {
     if (number > 100) return invalid(fmt::format("'{}' is more than all memory", text));
     return MemoryLimitAsk{0, number / 100};
   }
-  constexpr std::array<std::pair<std::string_view, double>, 14> kUnits{{{"", 1}, {"B", 1},
-      {"K", 1e3}, {"KB", 1e3}, {"M", 1e6}, {"MB", 1e6}, {"G", 1e9}, {"GB", 1e9}, {"T", 1e12}, {"TB", 1e12},
-      {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0}}};
+  constexpr std::array<std::pair<std::string_view, double>, 14> kUnits{{{"", 1},
+                                                                        {"B", 1},
+                                                                        {"K", 1e3},
+                                                                        {"KB", 1e3},
+                                                                        {"M", 1e6},
+                                                                        {"MB", 1e6},
+                                                                        {"G", 1e9},
+                                                                        {"GB", 1e9},
+                                                                        {"T", 1e12},
+                                                                        {"TB", 1e12},
+                                                                        {"KiB", 1024.0},
+                                                                        {"MiB", 1048576.0},
+                                                                        {"GiB", 1073741824.0},
+                                                                        {"TiB", 1099511627776.0}}};
   for (const auto& [name, factor] : kUnits) {
     if (unit != name) continue;
     const double bytes = number * factor;
@@ -120,7 +130,8 @@ Plan plan_model(const ModelConfig& config, const ModelFacts& model, const Sessio
   facts.tokenizer = model.tokenizer;
   facts.sampler = options.sampler ? Engine::sampler_bytes(config.vocab) : 0;
   // What staged the weights is free again when the input is read.
-  facts.io = std::max(model.staging, options.input_bytes) + model.io + Engine::batch_bytes(std::max(options.chunk, options.parallel));
+  facts.io = std::max(model.staging, options.input_bytes) + model.io +
+             Engine::batch_bytes(std::max(options.chunk, options.parallel));
   facts.fixed = process.fixed;
   facts.read_gb_per_s = process.read_gb_per_s;
   facts.prefill_tops = process.prefill_tops;
@@ -151,9 +162,10 @@ Plan plan_model(const ModelConfig& config, const ModelFacts& model, const Sessio
 Status check_kv_options(const ModelConfig& config, const SessionOptions& options) {
   for (const std::optional<KvType>& type : {options.kv_local, options.kv_global}) {
     if (type && !kv_type_fits(*type, config.head_dim)) {
-      return invalid(fmt::format("KV type {} takes heads of a multiple of 16 up to {} elements, this model's have {}; "
-                                 "use bf16 or f32",
-                                 name(*type), kMostQuantizedHeadDim, config.head_dim));
+      return invalid(
+          fmt::format("KV type {} takes heads of a multiple of 16 up to {} elements, this model's have {}; "
+                      "use bf16 or f32",
+                      name(*type), kMostQuantizedHeadDim, config.head_dim));
     }
   }
   const bool tiered = options.kv_global == KvType::automatic;
@@ -187,8 +199,8 @@ Result<Planned> plan_session(const SessionOptions& options) {
   if (!layout.ok()) return std::move(layout).status().with_context(path);
   planned.layout = std::move(layout).value();
 
-  const bool exact = planned.kernels->name == "ref" ||
-                     (options.exact_for_float_weights && float_weights(planned.layout));
+  const bool exact =
+      planned.kernels->name == "ref" || (options.exact_for_float_weights && float_weights(planned.layout));
   if (exact) planned.forms = {ActivationForm::f32, ActivationForm::f32};
   const KvType kv_default = exact ? KvType::f32 : KvType::bf16;
 
@@ -203,7 +215,8 @@ Result<Planned> plan_session(const SessionOptions& options) {
 
 Status check_fits(const Planned& planned) {
   if (planned.plan.fits) return ok_status();
-  const std::string by = planned.lowered_by.empty() ? "" : fmt::format("; the budget was lowered by {}", planned.lowered_by);
+  const std::string by =
+      planned.lowered_by.empty() ? "" : fmt::format("; the budget was lowered by {}", planned.lowered_by);
   return no_fit(refusal(planned.plan) + by);
 }
 
@@ -212,8 +225,10 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options, co
   std::unique_ptr<Session> session(new Session());
   CARAT_ASSIGN(session->planned_, plan_session(options));
   if (options.chat && session->planned_.file.chat_template().empty()) {
-    return invalid(fmt::format("{}: a base model without a chat template; it continues a text: give one with -p TEXT, "
-                               "without --chat", session->planned_.file.path));
+    return invalid(
+        fmt::format("{}: a base model without a chat template; it continues a text: give one with -p TEXT, "
+                    "without --chat",
+                    session->planned_.file.path));
   }
   CARAT_TRY(check_fits(session->planned_));
   CARAT_TRY(session->load(progress));

@@ -43,13 +43,13 @@ struct SessionOptions {
   std::optional<KvType> kv_global;
   std::uint64_t kv_global_bytes = 0;  ///< of `auto`: at most; 0: what the budget leaves
   KvEviction eviction = KvEviction::none;
-  std::uint32_t kept_tokens = 0;      ///< with eviction
+  std::uint32_t kept_tokens = 0;  ///< with eviction
   std::optional<int> threads;
   std::string isa;
   std::uint32_t logits_rows = 1;
   std::uint64_t input_bytes = 0;  ///< that the caller will reserve for its input once the model is loaded
-  bool chat = false;     ///< a file without a chat template is refused before its weights are read
-  bool sampler = true;  ///< tokens will be chosen: count the sampler's scratch
+  bool chat = false;              ///< a file without a chat template is refused before its weights are read
+  bool sampler = true;            ///< tokens will be chosen: count the sampler's scratch
   /// For commands that compare numbers: models with float weights run exactly, unless KV types are given.
   bool exact_for_float_weights = false;
 };
@@ -77,14 +77,14 @@ Status check_fits(const Planned& planned);
 
 /// The budget and the facts of this process and machine that every plan needs.
 struct ProcessFacts {
-  std::uint64_t limit = 0;         ///< bytes
-  std::string limit_source;        ///< "--memory", "80% of MemAvailable", a cgroup file, "ulimit -v"
-  std::string lowered_by;          ///< the same, when it is less than was asked
+  std::uint64_t limit = 0;   ///< bytes
+  std::string limit_source;  ///< "--memory", "80% of MemAvailable", a cgroup file, "ulimit -v"
+  std::string lowered_by;    ///< the same, when it is less than was asked
   std::uint64_t fixed = 0;
-  double read_gb_per_s = 0;        ///< estimated from the CPU
+  double read_gb_per_s = 0;  ///< estimated from the CPU
   double prefill_tops = 0;
   int threads = 1;
-  std::vector<int> cpus;           ///< to pin the threads to
+  std::vector<int> cpus;  ///< to pin the threads to
 };
 Result<ProcessFacts> process_facts(const std::optional<MemoryLimitAsk>& memory, const std::optional<int>& threads);
 

@@ -14,14 +14,16 @@ namespace carat {
 Status KvPool::check_rings(const Sequence& sequence, std::uint32_t tokens) const {
   for (const LayerPlace& place : layers_) {
     if (!place.local || tokens == 0) continue;
-    const std::uint32_t written = local_tails_ ? sequence.most_tokens / kTileTokens * kTileTokens : sequence.most_tokens;
+    const std::uint32_t written =
+        local_tails_ ? sequence.most_tokens / kTileTokens * kTileTokens : sequence.most_tokens;
     const std::uint32_t slots = place.tiles * kTileTokens;
     const std::uint32_t oldest_kept = std::max(sequence.ring_floor, written > slots ? written - slots : 0);
     const std::uint32_t oldest_seen = tokens + 1 > place.window ? tokens + 1 - place.window : 0;
     if (oldest_kept > oldest_seen) {
-      return invalid(fmt::format("the rings of the local layers hold tokens from {} on, token {} would see {}: compute "
-                                 "the sequence again from its start",
-                                 oldest_kept, tokens, oldest_seen));
+      return invalid(
+          fmt::format("the rings of the local layers hold tokens from {} on, token {} would see {}: compute "
+                      "the sequence again from its start",
+                      oldest_kept, tokens, oldest_seen));
     }
   }
   return ok_status();
@@ -120,8 +122,9 @@ Result<SequenceId> KvPool::fork(SequenceId sequence, std::uint32_t tokens) {
   }
   CARAT_TRY(check_rings(from, tokens));
   CARAT_ASSIGN(const SequenceId copy, open());
-  for (const auto& [arena, bytes] : {std::pair(&local_, sizes_.ring_bytes), std::pair(&local_tail_, sizes_.local_tail_bytes),
-                                     std::pair(&global_tail_, sizes_.global_tail_bytes)}) {
+  for (const auto& [arena, bytes] :
+       {std::pair(&local_, sizes_.ring_bytes), std::pair(&local_tail_, sizes_.local_tail_bytes),
+        std::pair(&global_tail_, sizes_.global_tail_bytes)}) {
     if (bytes > 0) std::memcpy(arena->data() + copy * bytes, arena->data() + sequence * bytes, bytes);
   }
   // All pages first: the one that holds the last tokens may have to become the tail again.
@@ -144,24 +147,34 @@ std::uint32_t KvPool::floor_without(const Sequence& sequence, const LayerPlace& 
   return wrapped ? begin : std::min(sequence.ring_floor, begin);
 }
 
-Status KvPool::remove_tiles(SequenceId sequence, std::uint32_t begin, std::uint32_t count) {
-  Sequence& s = sequences_[sequence];
+Status KvPool::check_removal(SequenceId sequence, std::uint32_t begin, std::uint32_t count) const {
+  const Sequence& s = sequences_[sequence];
   const std::uint32_t removed = count * kTileTokens;
   CARAT_CHECK(s.used && (begin + count) * kTileTokens <= s.tokens);
-  if (count == 0) return ok_status();
   CARAT_TRY(check_rings(s, s.tokens));
-  std::uint32_t ring_floor = 0;
   for (const LayerPlace& place : layers_) {
     if (!place.local) continue;
     const std::uint32_t left = s.tokens - removed;
     const std::uint32_t oldest_seen = left + 1 > place.window ? left + 1 - place.window : 0;
     const std::uint32_t floor = floor_without(s, place, begin * kTileTokens, removed);
     if (oldest_seen < floor) {
-      return invalid(fmt::format("a window of {} tokens would reach tokens the rings no longer hold: fewer than that "
-                                 "many are left behind token {}",
-                                 place.window, floor));
+      return invalid(
+          fmt::format("a window of {} tokens would reach tokens the rings no longer hold: fewer than that "
+                      "many are left behind token {}",
+                      place.window, floor));
     }
-    ring_floor = std::max(ring_floor, floor);
+  }
+  return ok_status();
+}
+
+Status KvPool::remove_tiles(SequenceId sequence, std::uint32_t begin, std::uint32_t count) {
+  if (count == 0) return ok_status();
+  CARAT_TRY(check_removal(sequence, begin, count));
+  Sequence& s = sequences_[sequence];
+  const std::uint32_t removed = count * kTileTokens;
+  std::uint32_t ring_floor = 0;
+  for (const LayerPlace& place : layers_) {
+    if (place.local) ring_floor = std::max(ring_floor, floor_without(s, place, begin * kTileTokens, removed));
   }
   if (tiered()) {
     tiered_.remove(sequence, begin, count, s.pages);

@@ -42,9 +42,11 @@ Result<KvPool> KvPool::create(Budget& budget, const ModelConfig& config, const P
     }
     pool.layers_.push_back(place);
   }
-  if (sizes.pages() > ~std::uint32_t{0}) {
-    return no_fit(fmt::format("{} sequences of {} tokens need more KV pages than can be numbered", ask.parallel,
-                              ask.context));
+  // Entries of mixed precision are numbered by layer, and offsets counted in units.
+  const std::uint64_t tiles = sizes.pages() * (sizes.tiered_bytes > 0 ? std::max(1U, sizes.global_layers) : 1);
+  if (tiles >= kNoTile || sizes.tiered_bytes / TieredPool::kUnit >= kNoTile) {
+    return no_fit(
+        fmt::format("{} sequences of {} tokens need more KV pages than can be numbered", ask.parallel, ask.context));
   }
   const auto allocate = [&budget](Arena& arena, MemoryCategory category, std::uint64_t bytes,
                                   std::string_view what) -> Status {
@@ -157,15 +159,14 @@ Status KvPool::grow_pages(SequenceId sequence, std::uint32_t wanted) {
   }
   const std::uint32_t more = wanted - growing.pages;
   if (eviction_ == KvEviction::none && more > page_pool_.free()) {
-    return no_fit(fmt::format("{} more KV pages are needed, {} of {} are free", more, page_pool_.free(),
-                              page_pool_.size()));
+    return no_fit(
+        fmt::format("{} more KV pages are needed, {} of {} are free", more, page_pool_.free(), page_pool_.size()));
   }
   // The page that is being filled and those behind it are about to be written, the latest ones stay.
   const std::uint32_t movable = std::min(growing.tokens / kTileTokens, wanted - std::min(wanted, kRecentPages));
-  if (eviction_ != KvEviction::none &&
-      growing.held + more > sizes_.held_pages + most_evictable(sequence, movable)) {
-    return no_fit(fmt::format("{} more KV pages at once need more than the {} a sequence keeps", more,
-                              sizes_.held_pages));
+  if (eviction_ != KvEviction::none && growing.held + more > sizes_.held_pages + most_evictable(sequence, movable)) {
+    return no_fit(
+        fmt::format("{} more KV pages at once need more than the {} a sequence keeps", more, sizes_.held_pages));
   }
   masses_.start(sequence, growing.pages, wanted);
   while (growing.pages < wanted) {
@@ -178,7 +179,6 @@ Status KvPool::grow_pages(SequenceId sequence, std::uint32_t wanted) {
   return ok_status();
 }
 
-/// The page that reserve() will let the caller write on, copied when other sequences share it.
 /// The page that the next token goes to, if it is partly filled.
 Status KvPool::own_partial_page(SequenceId sequence) {
   const Sequence& growing = sequences_[sequence];

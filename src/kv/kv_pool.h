@@ -22,8 +22,8 @@ using SequenceId = std::uint32_t;
 
 /// How much of the pages in use holds tokens, and what was done to make room.
 struct KvUse {
-  std::uint64_t tokens = 0;       ///< of all sequences, evicted ones not, shared ones counted once a sequence
-  std::uint64_t page_slots = 0;   ///< token slots of the pages in use, tails included
+  std::uint64_t tokens = 0;         ///< of all sequences, evicted ones not, shared ones counted once a sequence
+  std::uint64_t page_slots = 0;     ///< token slots of the pages in use, tails included
   std::uint64_t evicted_pages = 0;  ///< since the pool was made
   std::uint64_t demoted_tiles = 0;  ///< auto: steps down in precision, since the pool was made
   std::array<std::uint32_t, kKvFormCount> tiered_tiles{};  ///< auto: tiles by form
@@ -60,6 +60,8 @@ class KvPool {
   /// Forgets whole tiles [begin, begin + count); later ones move down. Keys keep the rotation of their old positions:
   /// Decoder::shift() turns them. Fails as trim() does.
   Status remove_tiles(SequenceId sequence, std::uint32_t begin, std::uint32_t count);
+  /// Whether remove_tiles() would work.
+  Status check_removal(SequenceId sequence, std::uint32_t begin, std::uint32_t count) const;
   /// Pages from tile `begin` on become the sequence's own, so that their keys may be changed. Fails with no_fit when
   /// too few pages are free for the copies; nothing has changed then.
   Status own_pages(SequenceId sequence, std::uint32_t begin);
@@ -83,10 +85,10 @@ class KvPool {
   struct LayerPlace {
     KvTileLayout layout;
     bool local = false;
-    std::uint32_t index = 0;         ///< among the layers of its kind
+    std::uint32_t index = 0;  ///< among the layers of its kind
     std::uint32_t window = 0;
-    std::uint64_t offset = 0;        ///< of the layer's tile in a page, or of its ring in a sequence's rings
-    std::uint32_t tiles = 0;         ///< of the ring
+    std::uint64_t offset = 0;  ///< of the layer's tile in a page, or of its ring in a sequence's rings
+    std::uint32_t tiles = 0;   ///< of the ring
   };
   struct Sequence {
     bool used = false;
@@ -139,7 +141,7 @@ class KvPool {
   PagePool page_pool_;
   TieredPool tiered_;
   KvMasses masses_;
-  Buffer<float> scratch_;                ///< a tile of one head as floats, and one in any form
+  Buffer<float> scratch_;  ///< a tile of one head as floats, and one in any form
   std::vector<float> shares_;
   std::vector<float> summed_shares_;
   std::vector<Sequence> sequences_;

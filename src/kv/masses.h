@@ -8,8 +8,9 @@
 
 namespace carat {
 
-/// For each sequence and global layer: the squared shares that each kv head's queries gave each tile ([kv_heads][pages],
-/// summed over the probed rows: what an error in the tile costs grows with the square), and how many probed rows could look at it ([pages]).
+/// For each sequence and global layer: the squared shares that each kv head's queries gave each tile
+/// ([kv_heads][pages], summed over the probed rows: what an error in the tile costs grows with the square), and how
+/// many probed rows could look at it ([pages]).
 class KvMasses {
  public:
   static Result<KvMasses> create(Budget& budget, std::uint32_t sequences, std::uint32_t layers, std::uint32_t kv_heads,

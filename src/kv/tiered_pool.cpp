@@ -27,8 +27,8 @@ Result<TieredPool> TieredPool::create(Budget& budget, const ModelConfig& config,
   for (const KvType form : kForms) {
     pool.layouts_[static_cast<std::size_t>(form)] = KvTileLayout::of(form, config.kv_heads, config.head_dim);
   }
-  CARAT_ASSIGN(pool.arena_, Arena::allocate(budget, MemoryCategory::kv_global, sizes.tiered_bytes,
-                                            "KV tiles of the global layers"));
+  CARAT_ASSIGN(pool.arena_,
+               Arena::allocate(budget, MemoryCategory::kv_global, sizes.tiered_bytes, "KV tiles of the global layers"));
   CARAT_ASSIGN(pool.records_, Arena::allocate(budget, MemoryCategory::kv_global, sizes.table_bytes, "KV tables"));
   const std::size_t entries = std::size_t{sizes.parallel} * pool.layers_ * pool.pages_;
   const StackSizes stacks = make_stack_sizes(config, sizes.tiered_bytes);
@@ -102,8 +102,8 @@ Status TieredPool::place(std::uint32_t entry, double squared_share, bool keep, c
     } else if (other.entry != kNoTile) {
       demote(other, scratch);
     } else {
-      return no_fit(fmt::format("KV tiles of the global layers: {} bytes are full at the lowest precision",
-                                arena_.bytes()));
+      return no_fit(
+          fmt::format("KV tiles of the global layers: {} bytes are full at the lowest precision", arena_.bytes()));
     }
   }
   take(form, entry);
@@ -111,9 +111,7 @@ Status TieredPool::place(std::uint32_t entry, double squared_share, bool keep, c
 }
 
 /// What a byte costs that is freed by taking a tile of `form` down a step.
-double TieredPool::price(double squared_share, KvType form) const {
-  return price(squared_share, form, below(form));
-}
+double TieredPool::price(double squared_share, KvType form) const { return price(squared_share, form, below(form)); }
 
 double TieredPool::price(double squared_share, KvType form, KvType to) const {
   const auto freed = static_cast<double>(bytes_of(form) - bytes_of(to));

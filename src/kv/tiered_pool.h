@@ -20,6 +20,8 @@ namespace carat {
 /// errors measured on a real model (docs/perf.md).
 class TieredPool {
  public:
+  static constexpr std::uint64_t kUnit = 64;  ///< bytes that table entries count in
+
   static Result<TieredPool> create(Budget& budget, const ModelConfig& config, const KvSizes& sizes,
                                    const KernelTable& kernels);
 
@@ -42,7 +44,6 @@ class TieredPool {
   Arena& arena() { return arena_; }
 
  private:
-  static constexpr std::uint64_t kUnit = 64;  ///< of table entries
   struct Demotion {
     std::uint32_t entry = kNoTile;
     KvType to = KvType::q2;
@@ -68,11 +69,11 @@ class TieredPool {
   std::uint32_t pages_ = 0;
   std::array<KvTileLayout, kKvFormCount> layouts_{};
   Arena arena_;
-  Arena records_;                     ///< tables, and the owners of the stacks
-  std::span<std::uint32_t> table_;    ///< [sequences][layers][pages], in units of 64 bytes
-  std::span<KvType> forms_;           ///< of the same entries
-  std::vector<std::uint32_t> full_;   ///< pages of each sequence
-  TileStacks stacks_;                 ///< owners are entries
+  Arena records_;                    ///< tables, and the owners of the stacks
+  std::span<std::uint32_t> table_;   ///< [sequences][layers][pages], in units of 64 bytes
+  std::span<KvType> forms_;          ///< of the same entries
+  std::vector<std::uint32_t> full_;  ///< pages of each sequence
+  TileStacks stacks_;                ///< owners are entries
   std::vector<float> shares_;
   std::uint64_t demotions_ = 0;
 };

@@ -92,7 +92,8 @@ std::optional<ResidentCategories> count_by_pagemap(const std::vector<MappedBlock
   if (!all) return std::nullopt;
   const PageUse counted = out.total();
   out.categories[static_cast<std::size_t>(MemoryCategory::fixed)] = {
-      all->resident - std::min(counted.resident, all->resident), all->swapped - std::min(counted.swapped, all->swapped)};
+      all->resident - std::min(counted.resident, all->resident),
+      all->swapped - std::min(counted.swapped, all->swapped)};
   return out;
 }
 

@@ -41,8 +41,8 @@ struct ResidentCategories {
 
 /// Counts the present pages of the budget's Arenas by category; all other pages of the process are `fixed`, also those
 /// of heap blocks that are reserved in another category: which heap page belongs to whom, nobody knows. The shared zero
-/// page, which reading an untouched page maps, is not resident, as in VmRSS. Under pagemap, all is counted in page tables
-/// and nothing taken from VmRSS, so that the two can be held against each other.
+/// page, which reading an untouched page maps, is not resident, as in VmRSS. Under pagemap, all is counted in page
+/// tables and nothing taken from VmRSS, so that the two can be held against each other.
 Result<ResidentCategories> resident_by_category(const Budget& budget, PageSource source = PageSource::pagemap);
 
 }  // namespace carat

@@ -38,6 +38,7 @@ Status for_each_tile(Decoder& decoder, KvPool& kv, std::span<const std::int32_t>
   const std::uint32_t most_rows = std::min(decoder.max_rows(), kMostRows);
   std::vector<std::int32_t> positions;
   std::vector<std::uint32_t> rows;
+  rows.reserve(most_rows);
   for (std::uint32_t from = 0; from < end; from += most_rows) {
     const std::uint32_t count = std::min(most_rows, n - from);
     positions.resize(count);
@@ -84,27 +85,27 @@ Result<PerplexitySum> score_tokens(Decoder& decoder, KvPool& kv, std::span<const
   const std::size_t vocab = decoder.config().vocab;
   const OpContext& ops = decoder.ops();
   std::vector<double> nll(decoder.max_logits_rows());
-  CARAT_TRY(for_each_tile(
-      decoder, kv, ids, begin, n - 1,
-      [&](std::uint32_t first, std::uint32_t count, std::span<const float> logits) -> Status {
-        for_rows(ops, count, 4 * vocab, [&](std::uint32_t row_begin, std::uint32_t row_end) {
-          for (std::uint32_t r = row_begin; r < row_end; ++r) {
-            const float* row = logits.data() + r * vocab;
-            const KernelTable::MaxSum found = ops.kernels->max_sum_exp(row, vocab);
-            const auto target = static_cast<std::size_t>(ids[first + r + 1]);
-            nll[r] = double{found.maximum} + std::log(double{found.sum}) - double{row[target]};
-          }
-        });
-        for (std::uint32_t r = 0; r < count; ++r) {
-          if (!std::isfinite(nll[r])) {
-            return invalid(fmt::format("the logits after position {} are not finite; the model file is damaged",
-                                       first + r));
-          }
-          sum.nll += nll[r];
-          ++sum.tokens;
-        }
-        return ok_status();
-      }));
+  CARAT_TRY(
+      for_each_tile(decoder, kv, ids, begin, n - 1,
+                    [&](std::uint32_t first, std::uint32_t count, std::span<const float> logits) -> Status {
+                      for_rows(ops, count, 4 * vocab, [&](std::uint32_t row_begin, std::uint32_t row_end) {
+                        for (std::uint32_t r = row_begin; r < row_end; ++r) {
+                          const float* row = logits.data() + r * vocab;
+                          const KernelTable::MaxSum found = ops.kernels->max_sum_exp(row, vocab);
+                          const auto target = static_cast<std::size_t>(ids[first + r + 1]);
+                          nll[r] = double{found.maximum} + std::log(double{found.sum}) - double{row[target]};
+                        }
+                      });
+                      for (std::uint32_t r = 0; r < count; ++r) {
+                        if (!std::isfinite(nll[r])) {
+                          return invalid(fmt::format(
+                              "the logits after position {} are not finite; the model file is damaged", first + r));
+                        }
+                        sum.nll += nll[r];
+                        ++sum.tokens;
+                      }
+                      return ok_status();
+                    }));
   return sum;
 }
 

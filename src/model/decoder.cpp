@@ -105,6 +105,8 @@ void Decoder::forward(const Batch& batch, KvPool& kv, std::span<const SequenceId
 }
 
 Status Decoder::shift(KvPool& kv, SequenceId sequence, std::uint32_t begin, std::uint32_t count) {
+  if (count == 0) return ok_status();
+  CARAT_TRY(kv.check_removal(sequence, begin, count));
   CARAT_TRY(kv.own_pages(sequence, begin + count));
   CARAT_TRY(kv.remove_tiles(sequence, begin, count));
   const std::array<std::int32_t, 1> moved{-static_cast<std::int32_t>(count * kTileTokens)};
@@ -162,8 +164,7 @@ void Decoder::attention_block(const Batch& batch, std::uint32_t layer) {
   ProfileClock clock(profile_, ProfileModule::norms);
   rms_norm(context_, floats(workspace_.residual), rows, c.width, w.attn_norm, c.norm_offset, c.norm_eps, hidden);
   clock.next(ProfileModule::qkv);
-  const std::array<LinearTarget, 3> qkv{
-      {{&w.q, q, c.q_width()}, {&w.k, k, c.kv_width()}, {&w.v, v, c.kv_width()}}};
+  const std::array<LinearTarget, 3> qkv{{{&w.q, q, c.q_width()}, {&w.k, k, c.kv_width()}, {&w.v, v, c.kv_width()}}};
   linear(context_, {hidden, rows, c.width, batch.generated_rows}, qkv);
   if (c.qkv_bias) {
     add_bias(context_, q, w.q_bias, rows, c.q_width());

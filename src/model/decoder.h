@@ -69,11 +69,11 @@ class Decoder {
   std::uint32_t logits_rows_ = 0;
   Arena arena_;
   Buffer<float> logits_;
-  std::vector<std::uint32_t> rope_kind_;             ///< of each layer
+  std::vector<std::uint32_t> rope_kind_;               ///< of each layer
   std::vector<std::vector<double>> rope_frequencies_;  ///< of each kind
-  std::vector<KvView> kv_views_;                     ///< of the layer being run, one a sequence
-  std::uint32_t final_rows_ = 0;                     ///< rows of final_hidden
-  std::uint32_t final_generated_ = 0;                ///< how many of them are generated rows
+  std::vector<KvView> kv_views_;                       ///< of the layer being run, one a sequence
+  std::uint32_t final_rows_ = 0;                       ///< rows of final_hidden
+  std::uint32_t final_generated_ = 0;                  ///< how many of them are generated rows
 };
 
 }  // namespace carat

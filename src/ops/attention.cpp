@@ -71,7 +71,11 @@ class AttentionPass {
  public:
   AttentionPass(const OpContext& context, const AttentionLayer& layer, const Batch& batch, std::span<const KvView> kv,
                 float* queries)
-      : context_(context), layer_(layer), batch_(batch), kv_(kv), queries_(queries),
+      : context_(context),
+        layer_(layer),
+        batch_(batch),
+        kv_(kv),
+        queries_(queries),
         group_(layer.heads / layer.kv_heads) {}
 
   void run() {
@@ -155,7 +159,8 @@ class AttentionPass {
     const KvView& view = kv_[item.sequence];
     AttentionArgs args;
     args.query_stride = std::uint64_t{layer_.heads} * layer_.head_dim;
-    args.queries = queries_ + item.first_row * args.query_stride + std::uint64_t{item.kv_head} * group_ * layer_.head_dim;
+    args.queries =
+        queries_ + item.first_row * args.query_stride + std::uint64_t{item.kv_head} * group_ * layer_.head_dim;
     args.rotated_queries = rotated;
     args.positions = batch_.positions.data() + item.first_row;
     args.rows = item.rows;
@@ -200,8 +205,8 @@ class AttentionPass {
         const std::uint64_t lane = std::uint64_t{r} * group_ + h;
         const float factor = state.sum[lane] == 0 ? 0 : 1 / state.sum[lane];
         const float* from = state.out + lane * layer_.head_dim;
-        float* to = queries_ + (item.first_row + r) * stride +
-                    (std::uint64_t{item.kv_head} * group_ + h) * layer_.head_dim;
+        float* to =
+            queries_ + (item.first_row + r) * stride + (std::uint64_t{item.kv_head} * group_ + h) * layer_.head_dim;
         for (std::uint32_t d = 0; d < layer_.head_dim; ++d) to[d] = from[d] * factor;
       }
     }
@@ -249,8 +254,8 @@ class AttentionPass {
 
   void probe(const Item& item, int worker) const {
     const std::uint64_t most_lanes = std::uint64_t{kAttentionRows} * group_;
-    float* sums = thread_floats(worker) + 2 * attention_state_floats(most_lanes, layer_.head_dim) +
-                  most_lanes * layer_.head_dim;
+    float* sums =
+        thread_floats(worker) + 2 * attention_state_floats(most_lanes, layer_.head_dim) + most_lanes * layer_.head_dim;
     const State state = walk(item, worker, sums);
     const KvView& view = kv_[item.sequence];
     float* mass = view.mass + item.kv_head * view.mass_stride;
@@ -357,20 +362,21 @@ void requantize_filled(const OpContext& context, const Batch& batch, std::span<c
   std::uint64_t staged = 0;
   for (std::uint32_t s = 0; s < batch.sequences(); ++s) staged += filled_tiles(batch, kv, s).count();
   const std::uint32_t kv_heads = kv[0].layout.kv_heads;
-  context.pool->parallel_for(
-      static_cast<std::int64_t>(staged * kv_heads), 1, [&](std::int64_t begin, std::int64_t end, int worker) {
-        for (std::int64_t i = begin; i < end; ++i) {
-          std::uint64_t index = static_cast<std::uint64_t>(i) / kv_heads;
-          const auto head = static_cast<std::uint32_t>(static_cast<std::uint64_t>(i) % kv_heads);
-          std::uint32_t sequence = 0;
-          FilledTiles filled = filled_tiles(batch, kv, 0);
-          while (index >= filled.staged_at + filled.count()) filled = filled_tiles(batch, kv, ++sequence);
-          const KvView& view = kv[sequence];
-          requantize_head(context, view, context.staged_kv_tile(index, *view.tail_layout),
-                          filled.first + index - filled.staged_at, head,
-                          reinterpret_cast<float*>(context.scratch(worker)));
-        }
-      });
+  context.pool->parallel_for(static_cast<std::int64_t>(staged * kv_heads), 1,
+                             [&](std::int64_t begin, std::int64_t end, int worker) {
+                               for (std::int64_t i = begin; i < end; ++i) {
+                                 std::uint64_t index = static_cast<std::uint64_t>(i) / kv_heads;
+                                 const auto head = static_cast<std::uint32_t>(static_cast<std::uint64_t>(i) % kv_heads);
+                                 std::uint32_t sequence = 0;
+                                 FilledTiles filled = filled_tiles(batch, kv, 0);
+                                 while (index >= filled.staged_at + filled.count())
+                                   filled = filled_tiles(batch, kv, ++sequence);
+                                 const KvView& view = kv[sequence];
+                                 requantize_head(context, view, context.staged_kv_tile(index, *view.tail_layout),
+                                                 filled.first + index - filled.staged_at, head,
+                                                 reinterpret_cast<float*>(context.scratch(worker)));
+                               }
+                             });
 }
 
 }  // namespace

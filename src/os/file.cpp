@@ -49,7 +49,7 @@ Result<File> File::open(const std::string& path) {
   // O_NONBLOCK: opening a FIFO that nobody writes would else wait forever.
   file.descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file.descriptor_ < 0) return system_error(path, "open");
-  struct stat status{};
+  struct stat status {};
   if (fstat(file.descriptor_, &status) != 0) return system_error(path, "stat");
   if (!S_ISREG(status.st_mode)) {
     return io_error(fmt::format("{}: is {}, expected a regular file", path, kind_of(status.st_mode)));
@@ -65,8 +65,8 @@ Status File::read(std::uint64_t offset, std::span<std::byte> into) const {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return system_error(path_, fmt::format("read at byte {}", offset + done));
     if (got == 0) {
-      return io_error(fmt::format("{}: ends at byte {}: {} bytes are missing", path_, offset + done,
-                                  into.size() - done));
+      return io_error(
+          fmt::format("{}: ends at byte {}: {} bytes are missing", path_, offset + done, into.size() - done));
     }
     done += static_cast<std::size_t>(got);
   }
@@ -96,7 +96,7 @@ AtomicFile::~AtomicFile() {
 Result<AtomicFile> AtomicFile::create(const std::string& path) {
   AtomicFile file;
   file.path_ = path;
-  struct stat status{};
+  struct stat status {};
   if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
     // Renaming over a device would replace it: what is there already is written to as it is.
     if (S_ISDIR(status.st_mode)) return io_error(fmt::format("{}: is a directory, expected a file", path));
@@ -146,8 +146,10 @@ Status read_text(const std::string& path, std::uint64_t limit, const std::functi
   Status status;
   while (status.ok()) {
     const ssize_t got = ::read(descriptor, block, sizeof block);
-    if (got < 0 && errno == EINTR) status = interrupted("");  // Ctrl-C while waiting for input
-    else if (got < 0) status = system_error(path, "read");
+    if (got < 0 && errno == EINTR)
+      status = interrupted("");  // Ctrl-C while waiting for input
+    else if (got < 0)
+      status = system_error(path, "read");
     if (got <= 0) break;
     bytes += static_cast<std::uint64_t>(got);
     status = bytes <= limit

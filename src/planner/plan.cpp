@@ -28,7 +28,8 @@ Categories categories_of(const ModelConfig& config, const PlanFacts& facts, cons
   at(c, MemoryCategory::tokenizer) = facts.tokenizer;
   // Loading buffers, and the token ids of every sequence.
   at(c, MemoryCategory::io) = saturating_add(
-      arena_bytes(facts.io), saturating_mul(ask.parallel, (std::uint64_t{ask.context} + 1) * sizeof(std::int32_t)));
+      arena_bytes(facts.io),
+      saturating_mul(ask.parallel, arena_bytes((std::uint64_t{ask.context} + 1) * sizeof(std::int32_t))));
   at(c, MemoryCategory::fixed) = facts.fixed;
   return c;
 }
@@ -191,6 +192,7 @@ void add_suggestions(const ModelConfig& config, Plan& plan) {
     return s.ask.context == plan.ask.context && s.ask.parallel == plan.ask.parallel;
   });
   if (const auto with_context = kept ? std::nullopt : keep_context(config, facts, plan.ask)) {
+    if (plan.suggestions.size() == 3) plan.suggestions.pop_back();
     offer(option_text(plan.ask, *with_context), *with_context);
   }
   if (!plan.suggestions.empty()) return;

@@ -34,7 +34,8 @@ struct PlanAsk {
   KvType kv_global = KvType::bf16;
   std::uint64_t kv_global_bytes = 0;  ///< auto: of the tiles of global layers; 0: what the budget leaves, up to all q8
   KvEviction eviction = KvEviction::none;
-  std::uint32_t kept_tokens = 0;  ///< with eviction: tokens of global KV a sequence keeps; a chunk and two pages at least
+  std::uint32_t kept_tokens =
+      0;  ///< with eviction: tokens of global KV a sequence keeps; a chunk and two pages at least
   std::uint32_t logits_rows = 1;
   std::uint32_t threads = 1;
 };
@@ -42,12 +43,12 @@ struct PlanAsk {
 /// What is known of the model file and of this process and machine; bytes.
 struct PlanFacts {
   std::uint64_t budget = Budget::kUnlimited;
-  std::uint64_t weights = 0;    ///< packed, see WeightsLayout
+  std::uint64_t weights = 0;  ///< packed, see WeightsLayout
   std::uint64_t tokenizer = 0;
-  std::uint64_t sampler = 0;    ///< scratch of the sampler, counted under logits
-  std::uint64_t io = 0;         ///< staging while loading
-  std::uint64_t fixed = 0;      ///< resident before the model, and what the process will still add to it
-  double read_gb_per_s = 0;     ///< 0: unknown, no speed is expected
+  std::uint64_t sampler = 0;  ///< scratch of the sampler, counted under logits
+  std::uint64_t io = 0;       ///< staging while loading
+  std::uint64_t fixed = 0;    ///< resident before the model, and what the process will still add to it
+  double read_gb_per_s = 0;   ///< 0: unknown, no speed is expected
   double prefill_tops = 0;
 };
 
@@ -66,18 +67,16 @@ struct Plan {
 
   std::uint64_t local_bytes_per_token = 0;   ///< of all local layers, while their rings fill
   std::uint64_t global_bytes_per_token = 0;  ///< of all global layers
-  std::uint32_t max_context = 0;   ///< largest context that fits with the rest as asked; 0: none
-  std::uint32_t max_parallel = 0;  ///< most sequences that fit with the rest as asked; 0: none
+  std::uint32_t max_context = 0;             ///< largest context that fits with the rest as asked; 0: none
+  std::uint32_t max_parallel = 0;            ///< most sequences that fit with the rest as asked; 0: none
   MemoryCategory grows_with_context = MemoryCategory::kv_global;   ///< what runs out first as the context grows
   MemoryCategory grows_with_parallel = MemoryCategory::kv_global;  ///< what runs out first as sequences are added
-  double prefill_tokens_per_s = 0;  ///< expected; an estimate
+  double prefill_tokens_per_s = 0;                                 ///< expected; an estimate
   double decode_tokens_per_s = 0;
   std::vector<PlanSuggestion> suggestions;  ///< when it does not fit: the nearest settings that do, at most three
   PlanSuggestion least;                     ///< when it does not fit: the settings that need the fewest bytes
 
-  std::uint64_t operator[](MemoryCategory category) const {
-    return categories[static_cast<std::size_t>(category)];
-  }
+  std::uint64_t operator[](MemoryCategory category) const { return categories[static_cast<std::size_t>(category)]; }
 };
 
 /// Tiles of a local layer's ring: window + chunk tokens, or the whole context when that is less. A form that needs
@@ -98,9 +97,9 @@ struct KvSizes {
   std::uint32_t held_pages = 0;          ///< with eviction: what a sequence holds at once; else pages_per_sequence
   std::uint64_t local_tail_bytes = 0;    ///< q8 tiles of the tokens in no full tile, of one sequence
   std::uint64_t global_tail_bytes = 0;
-  std::uint64_t tiered_bytes = 0;        ///< auto: the arena of all global tiles; else 0
-  std::uint64_t mass_bytes = 0;          ///< see KvMasses: attention masses of all sequences
-  std::uint64_t table_bytes = 0;         ///< tables, lists and records of pages
+  std::uint64_t tiered_bytes = 0;  ///< auto: the arena of all global tiles; else 0
+  std::uint64_t mass_bytes = 0;    ///< see KvMasses: attention masses of all sequences
+  std::uint64_t table_bytes = 0;   ///< tables, lists and records of pages
   std::uint64_t ring_table_bytes = 0;
   /// Keys and values of a tile of one head as floats, and a tile of one head in any form; auto: a q4 tile of all heads.
   std::uint64_t scratch_bytes = 0;

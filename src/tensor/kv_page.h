@@ -16,10 +16,10 @@ inline constexpr std::uint32_t kNoSummary = ~std::uint32_t{0};
 /// One page: a tile of every global layer. Its attention mass is kept by sequence, beside the block tables, because
 /// sequences that share a page look at it differently.
 struct KvPage {
-  std::uint32_t references = 0;         ///< sequences that hold it; 0: free
-  std::uint32_t summary = kNoSummary;   ///< index of its KvPageSummary block, for attention that chooses pages
+  std::uint32_t references = 0;        ///< sequences that hold it; 0: free
+  std::uint32_t summary = kNoSummary;  ///< index of its KvPageSummary block, for attention that chooses pages
   KvType form = KvType::bf16;
-  KvPlace place = KvPlace::memory;      ///< `file`: for pages that were moved out
+  KvPlace place = KvPlace::memory;  ///< `file`: for pages that were moved out
   std::uint16_t reserved = 0;
 };
 

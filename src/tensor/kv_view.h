@@ -36,14 +36,14 @@ constexpr bool kv_type_fits(KvType type, std::uint32_t head_dim) {
 /// instruction set read it without calling shared inline functions. Offsets and sizes in bytes.
 struct KvTileLayout {
   KvType type = KvType::bf16;
-  bool rotated = false;          ///< q8 keys and all quantized values are kept times a Hadamard matrix
+  bool rotated = false;  ///< q8 keys and all quantized values are kept times a Hadamard matrix
   std::uint32_t kv_heads = 0;
-  std::uint32_t head_dim = 0;    ///< even
-  std::uint32_t key_group = 0;   ///< q8: elements of a key that share a scale
-  std::uint32_t value_group = 0; ///< quantized: elements of a value that share a scale
-  std::uint32_t value_row = 0;   ///< codes (or floats) of one slot's value
-  std::uint64_t key_scales = 0;  ///< offset of the scales within a head's keys
-  std::uint64_t key_bytes = 0;   ///< of one head's keys with their scales
+  std::uint32_t head_dim = 0;     ///< even
+  std::uint32_t key_group = 0;    ///< q8: elements of a key that share a scale
+  std::uint32_t value_group = 0;  ///< quantized: elements of a value that share a scale
+  std::uint32_t value_row = 0;    ///< codes (or floats) of one slot's value
+  std::uint64_t key_scales = 0;   ///< offset of the scales within a head's keys
+  std::uint64_t key_bytes = 0;    ///< of one head's keys with their scales
   std::uint64_t value_scales = 0;
   std::uint64_t value_bytes = 0;
 
@@ -66,8 +66,8 @@ struct KvView {
   std::uint32_t table_size = 0;          ///< > 0; tile t of the sequence is entry t % table_size
   std::uint64_t stride = 0;              ///< bytes between tiles of the pool
 
-  const KvType* types = nullptr;         ///< mixed precision: the form of entry i
-  const KvTileLayout* forms = nullptr;   ///< mixed precision: layouts by KvType
+  const KvType* types = nullptr;        ///< mixed precision: the form of entry i
+  const KvTileLayout* forms = nullptr;  ///< mixed precision: layouts by KvType
 
   /// Forms that need full tiles: the q8 tile of the tokens behind the last full one, and its layout. A row sees its
   /// own tile in this form and earlier ones in theirs, whatever else runs beside it.

@@ -56,9 +56,9 @@ TEST_P(Categories, AreAsPlannedAndAddUpToTheResidentSet) {
   if (model.empty()) GTEST_SKIP() << GetParam() << " has not been fetched (make models)";
   const TemporaryFolder folder;
   write_bytes(folder / "text", long_text(fixture ? 4000 : 40000));
-  const auto json = parse(run_carat({"run", model, "-f", folder / "text", "--overflow", "truncate-left", "--ctx", "512",
-                                     "-n", "1", "--json", "-q"},
-                                    {.seconds = 600}));
+  const auto json = parse(run_carat(
+      {"run", model, "-f", folder / "text", "--overflow", "truncate-left", "--ctx", "512", "-n", "1", "--json", "-q"},
+      {.seconds = 600}));
   EXPECT_EQ(json["prompt_tokens"], 512);
   const auto& memory = json["memory"];
   for (const char* category : kSizedByThePlan) {
@@ -83,8 +83,9 @@ TEST(KvReport, SaysWhatWasEvictedAndDemoted) {
   const TemporaryFolder folder;
   write_bytes(folder / "text", long_text(8000));
   const auto run = [&](std::vector<std::string> more) {
-    std::vector<std::string> arguments{"run",   tiny(), "-f",    folder / "text", "--overflow", "truncate-left",
-                                       "--ctx", "1024", "--chunk", "64",          "-n",         "1"};
+    std::vector<std::string> arguments{
+        "run", tiny(), "-f", folder / "text", "--overflow", "truncate-left", "--ctx", "1024", "--chunk",
+        "64",  "-n",   "1"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return run_carat(arguments, {.seconds = 600});
   };
@@ -95,6 +96,10 @@ TEST(KvReport, SaysWhatWasEvictedAndDemoted) {
   const auto evicted = parse(run({"--kv-evict", "mass", "--kv-keep", "512", "--json", "-q"}))["memory"]["kv"];
   EXPECT_GE(evicted["evicted_pages"], 8);
   EXPECT_LE(evicted["evicted_pages"], 9);
+  const auto least = parse(run({"--kv-global", "auto", "--kv-global-bytes", "1", "--json", "-q"}))["memory"]["kv"];
+  EXPECT_GT(least["demoted_tiles"], 0);
+  EXPECT_NE(run({"--kv-global", "auto", "--kv-global-bytes", "1", "--stats"}).err.find("went down a step in precision"),
+            std::string::npos);
   EXPECT_NE(run({"--kv-evict", "mass", "--kv-keep", "512", "--stats"}).err.find("pages of 64 tokens were evicted"),
             std::string::npos);
 }

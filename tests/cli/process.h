@@ -42,7 +42,7 @@ struct ProcessOptions {
   std::uint64_t mapping_limit = 0;       ///< RLIMIT_AS, bytes (ulimit -v)
   std::uint64_t data_limit = 0;          ///< RLIMIT_DATA, bytes (ulimit -d)
   int seconds = 120;
-  std::string program = CARAT_BINARY;    ///< what is run
+  std::string program = CARAT_BINARY;                                                ///< what is run
   std::function<void(pid_t, const std::string& out, const std::string& err)> watch;  ///< after each read
 };
 

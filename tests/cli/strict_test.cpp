@@ -7,12 +7,12 @@
 namespace carat::test {
 namespace {
 
-Outcome run_strict(const std::string& program, const std::vector<std::string>& arguments, const std::string& input = "") {
+Outcome run_strict(const std::string& program, const std::vector<std::string>& arguments,
+                   const std::string& input = "") {
   const std::string folder = std::filesystem::path(CARAT_BINARY).parent_path();
-  return run_carat(arguments, {.input = input,
-                               .environment = {"CARAT_BUDGET_STRICT=1"},
-                               .seconds = 600,
-                               .program = folder + "/" + program});
+  return run_carat(
+      arguments,
+      {.input = input, .environment = {"CARAT_BUDGET_STRICT=1"}, .seconds = 600, .program = folder + "/" + program});
 }
 
 TEST(StrictAllocations, EndTheProgramAtAnUnreservedLargeBlock) {

@@ -37,8 +37,12 @@ TEST(TieredPool, EveryArenaTakesTheWholeContext) {
     const std::uint32_t light = 1 + random() % 6;
     const ModelConfig config = config_of(layers, 1, std::array{16U, 32U, 256U}[random() % 3]);
     const std::uint32_t pages = 4 + random() % 30;
-    PlanAsk ask{.context = pages * kTileTokens, .parallel = 1 + random() % 2, .chunk = 64,
-                .kv_local = KvType::q8, .kv_global = KvType::automatic, .kv_global_bytes = 1};
+    PlanAsk ask{.context = pages * kTileTokens,
+                .parallel = 1 + random() % 2,
+                .chunk = 64,
+                .kv_local = KvType::q8,
+                .kv_global = KvType::automatic,
+                .kv_global_bytes = 1};
     const std::uint64_t least = make_kv_sizes(config, ask).tiered_bytes;
     ask.kv_global_bytes = 0;
     const std::uint64_t most = make_kv_sizes(config, ask).tiered_bytes;

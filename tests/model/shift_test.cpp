@@ -8,7 +8,7 @@
 namespace carat::test {
 namespace {
 
-constexpr std::uint32_t kTokens = 400;  // six full tiles and a part
+constexpr std::uint32_t kTokens = 387;  // six full tiles and three tokens: windows of 8 reach into the tile before
 constexpr std::uint32_t kBegin = 1;
 constexpr std::uint32_t kCount = 2;
 constexpr std::uint32_t kMoved = kCount * kTileTokens;
@@ -21,7 +21,7 @@ struct Case {
 };
 
 struct Head {
-  std::vector<float> keys;    ///< [64][head_dim]
+  std::vector<float> keys;  ///< [64][head_dim]
   std::vector<float> values;
 };
 
@@ -47,9 +47,10 @@ class Shift : public testing::TestWithParam<Case> {
     const bool in_tail = view.tail != nullptr && position / kTileTokens == tokens / kTileTokens;
     const std::size_t floats = std::size_t{kTileTokens} * view.layout.head_dim;
     Head out{std::vector<float>(floats), std::vector<float>(floats)};
-    (*select_kernel_table("ref"))->kv_load_tile(in_tail ? *view.tail_layout : view.layout,
-                                           in_tail ? view.tail : view.tile(position / kTileTokens), head,
-                                           out.keys.data(), out.values.data());
+    (*select_kernel_table("ref"))
+        ->kv_load_tile(in_tail ? *view.tail_layout : view.layout,
+                       in_tail ? view.tail : view.tile(position / kTileTokens), head, out.keys.data(),
+                       out.values.data());
     return out;
   }
 
@@ -98,7 +99,8 @@ TEST_P(Shift, KeysAreThoseOfTheirNewPositions) {
   const std::uint32_t tiles = ceil_div(kTokens, kTileTokens);
   for (std::uint32_t layer = 0; layer < config.layers.size(); ++layer) {
     for (std::uint32_t head = 0; head < config.kv_heads; ++head) {
-      for (std::uint32_t t = 0; t < tiles; ++t) before[layer].push_back(head_at(sequence_, layer, head, t * kTileTokens));
+      for (std::uint32_t t = 0; t < tiles; ++t)
+        before[layer].push_back(head_at(sequence_, layer, head, t * kTileTokens));
     }
   }
   ASSERT_TRUE(runner_->decoder().shift(runner_->kv(), sequence_, kBegin, kCount).ok());

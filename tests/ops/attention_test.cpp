@@ -19,8 +19,8 @@ struct Tokens {
       : count(count), kv_width(layer.kv_heads * layer.head_dim), q_width(layer.heads * layer.head_dim) {
     std::mt19937 random(seed);
     std::normal_distribution<float> normal;
-    for (auto& [values, width] : {std::pair(&keys, kv_width), std::pair(&values, kv_width),
-                                  std::pair(&queries, q_width)}) {
+    for (auto& [values, width] :
+         {std::pair(&keys, kv_width), std::pair(&values, kv_width), std::pair(&queries, q_width)}) {
       values->resize(std::size_t{count} * width);
       for (float& value : *values) value = normal(random);
     }
@@ -148,7 +148,7 @@ std::vector<double> naive(const AttentionLayer& layer, const Tokens& tokens, std
 }
 
 void expect_naive(const AttentionLayer& layer, const Tokens& tokens, const std::vector<float>& got) {
-  for (std::uint32_t row = 0; row < tokens.count; row += tokens.count > 200 ? 37 : 1) {
+  for (std::uint32_t row = 0; row<tokens.count; row += tokens.count> 200 ? 37 : 1) {
     for (std::uint32_t head = 0; head < layer.heads; ++head) {
       const auto want = naive(layer, tokens, row, head);
       for (std::uint32_t d = 0; d < layer.head_dim; ++d) {
@@ -255,8 +255,8 @@ TEST_P(Attention, LongContextsAreTheSameBitsSplitOrWholeWithAnyThreads) {
 
 TEST_P(Attention, ARingOfWindowAndChunkEqualsPages) {
   for (const KvType type : {KvType::f32, KvType::bf16}) {
-    for (const auto& [window, chunk] : {std::pair(100U, 28U), std::pair(64U, 64U), std::pair(1U, 127U),
-                                        std::pair(127U, 1U)}) {
+    for (const auto& [window, chunk] :
+         {std::pair(100U, 28U), std::pair(64U, 64U), std::pair(1U, 127U), std::pair(127U, 1U)}) {
       const AttentionLayer layer{2, 1, 32, window, 0.3F, 0};
       Harness harness(*GetParam(), 2, layer_config(2, 1, 32), 128);
       const Tokens tokens(layer, 700, window);
@@ -467,9 +467,8 @@ TEST_P(QuantizedAttention, MassesAreSquaredSharesOfTheProbedRows) {
     // Of more rows than one, those at the end of a tile are probed; single ones where they end a block of
     // kMassInterval.
     std::vector<std::uint32_t> probed;
-    for (const auto& [first, end, probes] :
-         {std::tuple(1200U, 1250U, 1215U), std::tuple(1250U, 1251U, 0U), std::tuple(1251U, 1252U, 1251U),
-          std::tuple(1252U, 1300U, 1279U)}) {
+    for (const auto& [first, end, probes] : {std::tuple(1200U, 1250U, 1215U), std::tuple(1250U, 1251U, 0U),
+                                             std::tuple(1251U, 1252U, 1251U), std::tuple(1252U, 1300U, 1279U)}) {
       EXPECT_TRUE(step(harness.ops, layer, tokens, store, first, end) ==
                   step(harness.ops, layer, tokens, plain, first, end))
           << "masses change no output";

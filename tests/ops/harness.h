@@ -21,9 +21,12 @@ class Harness {
     auto pool = ThreadPool::create({.threads = threads, .cpus = {}});
     EXPECT_TRUE(pool.ok());
     pool_ = std::move(pool).value();
-    const Workspace w = make_workspace(
-        config, {.rows = rows, .sequences = 6, .context = context, .threads = static_cast<std::uint32_t>(threads),
-                 .stage_kv = config.head_dim % 16 == 0, .track_mass = true});
+    const Workspace w = make_workspace(config, {.rows = rows,
+                                                .sequences = 6,
+                                                .context = context,
+                                                .threads = static_cast<std::uint32_t>(threads),
+                                                .stage_kv = config.head_dim % 16 == 0,
+                                                .track_mass = true});
     auto arena = Arena::allocate(budget_, MemoryCategory::activations, w.bytes, "test");
     EXPECT_TRUE(arena.ok());
     arena_ = std::move(arena).value();

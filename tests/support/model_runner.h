@@ -17,8 +17,8 @@ namespace carat::test {
 struct RunnerOptions {
   std::string isa = "ref";
   int threads = 1;
-  PlanAsk ask{.context = 512, .parallel = 1, .chunk = 64, .kv_local = KvType::f32, .kv_global = KvType::f32,
-              .logits_rows = 8};
+  PlanAsk ask{
+      .context = 512, .parallel = 1, .chunk = 64, .kv_local = KvType::f32, .kv_global = KvType::f32, .logits_rows = 8};
   ActivationForms forms{ActivationForm::f32, ActivationForm::f32};
 };
 
@@ -86,8 +86,9 @@ class ModelRunner {
     std::vector<std::vector<float>> all;
     for (std::size_t begin = 0; begin < tokens.size(); begin += chunk) {
       const std::size_t end = std::min(begin + chunk, tokens.size());
-      auto part = run({{sequence, static_cast<std::int32_t>(begin), {tokens.begin() + static_cast<long>(begin),
-                                                                     tokens.begin() + static_cast<long>(end)}}});
+      auto part = run({{sequence,
+                        static_cast<std::int32_t>(begin),
+                        {tokens.begin() + static_cast<long>(begin), tokens.begin() + static_cast<long>(end)}}});
       for (auto& row : part) all.push_back(std::move(row));
     }
     return all;
@@ -128,9 +129,8 @@ class ModelRunner {
   std::vector<std::vector<float>> run_at(SequenceId sequence, const std::vector<std::int32_t>& tokens,
                                          const std::vector<std::uint32_t>& wanted) {
     std::vector<std::vector<float>> all;
-    for_each_row(sequence, tokens, wanted, [&](std::uint32_t, std::span<const float> logits) {
-      all.emplace_back(logits.begin(), logits.end());
-    });
+    for_each_row(sequence, tokens, wanted,
+                 [&](std::uint32_t, std::span<const float> logits) { all.emplace_back(logits.begin(), logits.end()); });
     return all;
   }
 
@@ -153,8 +153,8 @@ class ModelRunner {
     CARAT_ASSIGN(const WeightsLayout layout, make_weights_layout(config_, file.tensors, *kernels_));
     CARAT_ASSIGN(weights_, load_weights(config_, layout, file.files, budget_, *pool_, nullptr));
     CARAT_ASSIGN(kv_, KvPool::create(budget_, config_, options_.ask, *kernels_));
-    CARAT_ASSIGN(Decoder decoder, Decoder::create(config_, weights_, *kernels_, options_.forms, options_.ask, budget_,
-                                                  *pool_));
+    CARAT_ASSIGN(Decoder decoder,
+                 Decoder::create(config_, weights_, *kernels_, options_.forms, options_.ask, budget_, *pool_));
     decoder_ = std::make_unique<Decoder>(std::move(decoder));
     return ok_status();
   }

@@ -1,11 +1,11 @@
 // Linked into test programs: with CARAT_BUDGET_STRICT=1 a heap block above 64 KiB that nobody reserved ends the program
-// with a stack trace (`addr2line -Cfe PROGRAM OFFSET` names its functions). It stands in front of glibc's malloc, so that
-// operator new and C libraries are seen alike.
+// with a stack trace (`addr2line -Cfe PROGRAM OFFSET` names its functions). It stands in front of glibc's malloc, so
+// that operator new and C libraries are seen alike.
 //
 // The ledger: after each large allocation, the bytes of all large blocks that are alive must not exceed the bytes of
-// all live reservations for the heap (reserved_heap_bytes(); Arenas are mapped, not allocated here, and the plan's fixed
-// part is held for small blocks). No slack is given beyond that. It cannot tell which reservation a block belongs to:
-// one that is larger than its blocks hides others, and what was allocated before main() is not seen.
+// all live reservations for the heap (reserved_heap_bytes(); Arenas are mapped, not allocated here, and the plan's
+// fixed part is held for small blocks). No slack is given beyond that. It cannot tell which reservation a block belongs
+// to: one that is larger than its blocks hides others, and what was allocated before main() is not seen.
 #include <execinfo.h>
 #include <malloc.h>
 #include <unistd.h>
@@ -78,8 +78,8 @@ class Ledger {
   [[noreturn]] void fail(const char* what, std::size_t bytes, std::size_t live) {
     armed_ = false;
     char line[160];
-    const int length = std::snprintf(line, sizeof line, "strict: %s: %zu bytes; %zu alive, %llu reserved\n", what, bytes,
-                                     live, static_cast<unsigned long long>(carat::reserved_heap_bytes()));
+    const int length = std::snprintf(line, sizeof line, "strict: %s: %zu bytes; %zu alive, %llu reserved\n", what,
+                                     bytes, live, static_cast<unsigned long long>(carat::reserved_heap_bytes()));
     if (write(STDERR_FILENO, line, static_cast<std::size_t>(length)) < 0) _exit(1);
     void* frames[48];
     backtrace_symbols_fd(frames, backtrace(frames, 48), STDERR_FILENO);
@@ -146,5 +146,4 @@ extern "C" {
   if (block != nullptr && malloc_usable_size(block) > carat::kSmallBlock) ledger.remove(block);
   __libc_free(block);
 }
-
 }
