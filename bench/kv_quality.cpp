@@ -3,18 +3,18 @@
 //   kv_quality MODEL TEXT --facts 2048 [--count 24]
 // A form is LOCAL:GLOBAL[@BYTES][/mass|/age:KEPT]: "q8:auto@3500000", "bf16:bf16/mass:2048". Without --facts: mean KL
 // divergence in nats, top-1 agreement and KL of the second half. With it: facts planted in a context of that length
-// ("The secret code of Ulric is 4 7 1 9.") and asked for at its end; a fact counts when every digit is the first choice.
+// ("The secret word of Ulric is apple.") and asked for at its end; a fact counts when its tokens are the first choices.
 // Activations are float32 unless --default-activations, so that the figure is of the KV form alone.
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <fstream>
 #include <iterator>
 #include <memory>
 #include <numeric>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -72,8 +72,8 @@ class Bench {
     CARAT_ASSIGN(bench->file_, ModelFile::open(path, bench->budget_));
     CARAT_ASSIGN(const WeightsLayout layout,
                  make_weights_layout(bench->file_.config, bench->file_.tensors, *bench->kernels_));
-    CARAT_ASSIGN(bench->weights_, load_weights(bench->file_.config, layout, bench->file_.files, bench->budget_,
-                                               *bench->pool_, nullptr));
+    CARAT_ASSIGN(bench->weights_,
+                 load_weights(bench->file_.config, layout, bench->file_.files, bench->budget_, *bench->pool_, nullptr));
     CARAT_ASSIGN(bench->tokenizer_, bench->file_.tokenizer(bench->budget_));
     return bench;
   }
@@ -91,8 +91,7 @@ class Bench {
     ActivationForms forms{ActivationForm::f32, ActivationForm::f32};
     if (options_.default_activations) forms = {};
     CARAT_ASSIGN(run->kv, KvPool::create(budget_, file_.config, run->ask, *kernels_));
-    CARAT_ASSIGN(Decoder decoder,
-                 Decoder::create(file_.config, weights_, *kernels_, forms, run->ask, budget_, *pool_));
+    CARAT_ASSIGN(Decoder decoder, Decoder::create(file_.config, weights_, *kernels_, forms, run->ask, budget_, *pool_));
     run->decoder = std::make_unique<Decoder>(std::move(decoder));
     CARAT_ASSIGN(run->sequence, run->kv.open());
     return run;
@@ -169,7 +168,9 @@ std::size_t argmax(std::span<const float> row) {
   return static_cast<std::size_t>(std::max_element(row.begin(), row.end()) - row.begin());
 }
 
-std::uint64_t global_bytes(const Bench& bench, const PlanAsk& ask) { return make_kv_sizes(bench.config(), ask).global_bytes(); }
+std::uint64_t global_bytes(const Bench& bench, const PlanAsk& ask) {
+  return make_kv_sizes(bench.config(), ask).global_bytes();
+}
 
 std::string room_text(const KvPool& kv) {
   const KvUse use = kv.use();
@@ -189,11 +190,9 @@ Status measure_kl(const Options& options, Bench& bench, const std::string& text)
   const auto wanted = [&](std::uint32_t index) { return index % options.every == options.every - 1; };
   std::vector<std::vector<float>> exact;
   CARAT_ASSIGN(const auto reference, bench.run("f32:f32", options.tokens));
-  CARAT_TRY(bench.feed(*reference, ids, 0, wanted, [&](std::uint32_t, std::span<const float> row) {
-    exact.emplace_back(row.begin(), row.end());
-  }));
-  fmt::print("{:<28} {:>9} {:>9} {:>9} {:>7} {:>12}\n", "local:global", "KL", "+-", "2nd half", "top-1",
-             "kv.global");
+  CARAT_TRY(bench.feed(*reference, ids, 0, wanted,
+                       [&](std::uint32_t, std::span<const float> row) { exact.emplace_back(row.begin(), row.end()); }));
+  fmt::print("{:<28} {:>9} {:>9} {:>9} {:>7} {:>12}\n", "local:global", "KL", "+-", "2nd half", "top-1", "kv.global");
   for (const std::string& form : split(options.forms)) {
     CARAT_ASSIGN(const auto run, bench.run(form, options.tokens));
     std::vector<double> kl;
@@ -231,19 +230,20 @@ struct Fact {
 /// The text with facts spread through it, of about `tokens` tokens, and the facts.
 Result<std::vector<std::int32_t>> plant(const Options& options, const Bench& bench, const std::string& text,
                                         std::vector<Fact>& facts) {
-  std::mt19937 random(7);
-  const char* const names[] = {"Ulric",  "Maren", "Tobin", "Selda", "Corin", "Hesper", "Jarle", "Wynne",
-                               "Ottila", "Brant", "Ysolt", "Fenna", "Gorm",  "Lisbet", "Quill", "Rurik"};
-  const char* const things[] = {"secret code", "room number", "lucky number", "phone number"};
-  for (std::uint32_t i = 0; i < options.count; ++i) {
-    Fact fact;
-    fact.question = fmt::format("The {} of {} is", things[i / 16 % 4], names[i % 16]);
-    for (int digit = 0; digit < 4; ++digit) fact.answer += fmt::format(" {}", random() % 10);
-    facts.push_back(fact);
+  // Names and words of their own, so that each question has one answer in the text.
+  const std::array names{"Ulric",  "Maren", "Tobin", "Selda", "Corin", "Hesper", "Jarle", "Wynne",
+                         "Ottila", "Brant", "Ysolt", "Fenna", "Gorm",  "Lisbet", "Quill", "Rurik"};
+  const std::array words{"apple",  "bridge", "candle", "desert", "engine", "forest", "garden", "hammer",
+                         "island", "jacket", "kettle", "ladder", "mirror", "needle", "orange", "pencil"};
+  const std::array things{"secret word", "password"};
+  for (std::uint32_t i = 0; i < std::min<std::uint32_t>(options.count, names.size() * things.size()); ++i) {
+    const char* thing = things[i / names.size()];
+    facts.push_back({fmt::format("The {} of {} is", thing, names[i % names.size()]),
+                     fmt::format(" {}", words[(7 * i + i / names.size() * 3) % words.size()])});
   }
   std::vector<std::int32_t> ids{};
   CARAT_ASSIGN(const std::vector<std::int32_t> filler, bench.encode(text, true));
-  const std::size_t step = (options.facts - 24 * options.count) / options.count;
+  const std::size_t step = (options.facts - 16 * facts.size()) / facts.size();
   for (std::size_t i = 0; i < facts.size(); ++i) {
     ids.insert(ids.end(), filler.begin() + static_cast<std::ptrdiff_t>(i * step),
                filler.begin() + static_cast<std::ptrdiff_t>((i + 1) * step));
@@ -258,13 +258,14 @@ Status measure_facts(const Options& options, Bench& bench, const std::string& te
   std::vector<Fact> facts;
   CARAT_ASSIGN(const std::vector<std::int32_t> ids, plant(options, bench, text, facts));
   const auto end = static_cast<std::uint32_t>(ids.size());
-  fmt::print("{} tokens, {} facts\n{:<28} {:>7} {:>9} {:>12}\n", end, facts.size(), "local:global", "found",
-             "digits", "kv.global");
+  fmt::print("{} tokens, {} facts\n{:<28} {:>7} {:>9} {:>12}\n", end, facts.size(), "local:global", "found", "tokens",
+             "kv.global");
   for (const std::string& form : split("f32:f32," + options.forms)) {
     CARAT_ASSIGN(const auto run, bench.run(form, end + 64));
-    CARAT_TRY(bench.feed(*run, ids, 0, [](std::uint32_t) { return false; }, [](std::uint32_t, std::span<const float>) {}));
+    CARAT_TRY(bench.feed(
+        *run, ids, 0, [](std::uint32_t) { return false; }, [](std::uint32_t, std::span<const float>) {}));
     std::size_t found = 0;
-    std::size_t digits = 0;
+    std::size_t tokens = 0;
     std::size_t all = 0;
     for (const Fact& fact : facts) {
       CARAT_ASSIGN(std::vector<std::int32_t> question, bench.encode("\n" + fact.question, false));
@@ -277,13 +278,13 @@ Status measure_facts(const Options& options, Bench& bench, const std::string& te
         ++count;
         right += argmax(row) == static_cast<std::size_t>(whole[index + 1]) ? 1 : 0;
       }));
-      digits += right;
+      tokens += right;
       all += count;
       found += right == count ? 1 : 0;
       CARAT_TRY(run->kv.trim(run->sequence, end));
     }
     fmt::print("{:<28} {:>3}/{:<3} {:>9.4f} {:>12}{}\n", form, found, facts.size(),
-               static_cast<double>(digits) / static_cast<double>(all), global_bytes(bench, run->ask),
+               static_cast<double>(tokens) / static_cast<double>(all), global_bytes(bench, run->ask),
                room_text(run->kv));
     std::fflush(stdout);
   }
@@ -326,7 +327,8 @@ int main(int argc, char** argv) {
     }
   }
   if (plain.size() != 2) {
-    fmt::print(stderr, "usage: kv_quality MODEL TEXT [--tokens N] [--chunk N] [--every N] [--forms LIST] [--facts N]\n");
+    fmt::print(stderr,
+               "usage: kv_quality MODEL TEXT [--tokens N] [--chunk N] [--every N] [--forms LIST] [--facts N]\n");
     return 2;
   }
   options.model = plain[0];
