@@ -67,8 +67,6 @@ Result<KvPool> KvPool::create(Budget& budget, const ModelConfig& config, const P
   if (sizes.mass_bytes > 0) {
     CARAT_ASSIGN(pool.masses_, KvMasses::create(budget, sizes.parallel, sizes.global_layers, config.kv_heads,
                                                 config.heads, sizes.pages_per_sequence));
-    pool.shares_.reserve(sizes.pages_per_sequence);
-    pool.summed_shares_.reserve(sizes.pages_per_sequence);
   }
   pool.sequences_.resize(ask.parallel);
   if (sizes.tiered_bytes > 0) {
@@ -222,15 +220,16 @@ void KvPool::evict_one(SequenceId sequence, std::uint32_t movable) {
       if (table(sequence)[i] != kNoTile) victim = i;
     }
   } else {
-    summed_shares_.assign(s.pages, 0.0F);
-    for (std::uint32_t layer = 0; layer < sizes_.global_layers; ++layer) {
-      masses_.shares(sequence, layer, s.pages, shares_);
-      std::transform(summed_shares_.begin(), summed_shares_.end(), shares_.begin(), summed_shares_.begin(),
-                     std::plus());
-    }
+    float least = std::numeric_limits<float>::infinity();
     for (std::uint32_t i = 1; i < movable; ++i) {
       if (table(sequence)[i] == kNoTile) continue;
-      if (victim == kNoTile || summed_shares_[i] < summed_shares_[victim]) victim = i;
+      float share = 0;
+      for (std::uint32_t layer = 0; layer < sizes_.global_layers; ++layer) {
+        share += masses_.share(sequence, layer, i, s.pages);
+      }
+      if (share >= least) continue;
+      least = share;
+      victim = i;
     }
   }
   CARAT_CHECK(victim != kNoTile);

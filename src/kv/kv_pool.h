@@ -142,8 +142,6 @@ class KvPool {
   TieredPool tiered_;
   KvMasses masses_;
   Buffer<float> scratch_;  ///< a tile of one head as floats, and one in any form
-  std::vector<float> shares_;
-  std::vector<float> summed_shares_;
   std::vector<Sequence> sequences_;
   std::uint64_t evicted_ = 0;
 };

@@ -52,19 +52,14 @@ void KvMasses::remove(std::uint32_t sequence, std::uint32_t begin, std::uint32_t
   }
 }
 
-void KvMasses::shares(std::uint32_t sequence, std::uint32_t layer, std::uint32_t tiles,
-                      std::vector<float>& shares) const {
-  const float* masses = of(sequence, layer);
-  const float* looks = masses + std::uint64_t{kv_heads_} * pages_;
-  shares.assign(tiles, 0.0F);
-  for (std::uint32_t head = 0; head < kv_heads_; ++head) {
-    for (std::uint32_t tile = 0; tile < tiles; ++tile) shares[tile] += masses[std::uint64_t{head} * pages_ + tile];
-  }
+float KvMasses::share(std::uint32_t sequence, std::uint32_t layer, std::uint32_t tile, std::uint32_t tiles) const {
+  const float* masses = of(sequence, layer) + tile;
+  float sum = 0;
+  for (std::uint32_t head = 0; head < kv_heads_; ++head) sum += masses[std::uint64_t{head} * pages_];
+  const float looks = masses[std::uint64_t{kv_heads_} * pages_];
   // One more row of even attention is assumed, so that a tile nobody looked at counts as average.
   const float average = 1 / static_cast<float>(tiles);
-  for (std::uint32_t tile = 0; tile < tiles; ++tile) {
-    shares[tile] = (shares[tile] / static_cast<float>(heads_) + average * average) / (looks[tile] + 1);
-  }
+  return (sum / static_cast<float>(heads_) + average * average) / (looks + 1);
 }
 
 }  // namespace carat

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "memory/arena.h"
 
@@ -25,9 +24,9 @@ class KvMasses {
   void start(std::uint32_t sequence, std::uint32_t begin, std::uint32_t end);
   /// Tiles [begin, begin + count) go, those up to `end` move down.
   void remove(std::uint32_t sequence, std::uint32_t begin, std::uint32_t count, std::uint32_t end);
-  /// Mean squared share of a head's attention that each of `tiles` tiles got since it was new, into shares[tiles]. A
-  /// tile that nobody looked at yet counts as average.
-  void shares(std::uint32_t sequence, std::uint32_t layer, std::uint32_t tiles, std::vector<float>& shares) const;
+  /// Mean squared share of a head's attention that one of `tiles` tiles got since it was new. A tile that nobody looked
+  /// at yet counts as average.
+  float share(std::uint32_t sequence, std::uint32_t layer, std::uint32_t tile, std::uint32_t tiles) const;
 
  private:
   std::uint32_t layers_ = 0;

@@ -45,7 +45,6 @@ Result<TieredPool> TieredPool::create(Budget& budget, const ModelConfig& config,
   std::fill(pool.forms_.begin(), pool.forms_.end(), KvType::q8);
   pool.stacks_ = TileStacks(stacks, owners);
   pool.full_.resize(sizes.parallel);
-  pool.shares_.reserve(pool.pages_);
   return pool;
 }
 
@@ -124,13 +123,12 @@ TieredPool::Demotion TieredPool::cheapest(const KvMasses& masses) {
     if (full_[sequence] <= 1 + kRecentPages) continue;
     const std::uint32_t movable = full_[sequence] - kRecentPages;
     for (std::uint32_t layer = 0; layer < layers_; ++layer) {
-      masses.shares(sequence, layer, full_[sequence], shares_);
       for (std::uint32_t page = 1; page < movable; ++page) {
         const std::uint32_t at = entry(sequence, layer, page);
         if (table_[at] == kNoTile || forms_[at] == KvType::q2) continue;
         // The first q4 tile lies at a multiple of its size and may not fit in the place of a q8 one; a q2 tile does.
         const KvType to = stacks_.fits_without(forms_[at], below(forms_[at])) ? below(forms_[at]) : KvType::q2;
-        const double found = price(static_cast<double>(shares_[page]), forms_[at], to);
+        const double found = price(masses.share(sequence, layer, page, full_[sequence]), forms_[at], to);
         if (found < best.price) best = {at, to, found};
       }
     }

@@ -74,7 +74,6 @@ class TieredPool {
   std::span<KvType> forms_;          ///< of the same entries
   std::vector<std::uint32_t> full_;  ///< pages of each sequence
   TileStacks stacks_;                ///< owners are entries
-  std::vector<float> shares_;
   std::uint64_t demotions_ = 0;
 };
 
