@@ -32,6 +32,7 @@ class Shift : public testing::TestWithParam<Case> {
     options.ask.parallel = 2;
     options.ask.kv_local = std::min(GetParam().form, KvType::q8);
     options.ask.kv_global = GetParam().form;
+    options.ask.kv_global_bytes = 1;  // auto: as small as may be, so that most tiles are q2
     runner_ = ModelRunner::load(tiny(GetParam().model), options);
     ASSERT_NE(runner_, nullptr);
     sequence_ = runner_->open();
@@ -40,17 +41,28 @@ class Shift : public testing::TestWithParam<Case> {
     runner_->run_chunked(sequence_, tokens, 64);
   }
 
-  /// One head of the tile that has the token of a position: the tail, if the tile is not full.
+  bool in_tail(SequenceId sequence, std::uint32_t layer, std::uint32_t position) {
+    return runner_->kv().view(sequence, layer).tail != nullptr &&
+           position / kTileTokens == runner_->kv().tokens(sequence) / kTileTokens;
+  }
+
+  /// Of the tile that has the token of a position: the tail, if the tile is not full.
+  KvTileLayout layout_at(SequenceId sequence, std::uint32_t layer, std::uint32_t position) {
+    const KvView view = runner_->kv().view(sequence, layer);
+    if (in_tail(sequence, layer, position)) return *view.tail_layout;
+    if (view.types == nullptr) return view.layout;
+    return view.forms[static_cast<std::size_t>(view.types[position / kTileTokens])];
+  }
+
+  /// One head of that tile.
   Head head_at(SequenceId sequence, std::uint32_t layer, std::uint32_t head, std::uint32_t position) {
     const KvView view = runner_->kv().view(sequence, layer);
-    const std::uint32_t tokens = runner_->kv().tokens(sequence);
-    const bool in_tail = view.tail != nullptr && position / kTileTokens == tokens / kTileTokens;
     const std::size_t floats = std::size_t{kTileTokens} * view.layout.head_dim;
     Head out{std::vector<float>(floats), std::vector<float>(floats)};
     (*select_kernel_table("ref"))
-        ->kv_load_tile(in_tail ? *view.tail_layout : view.layout,
-                       in_tail ? view.tail : view.tile(position / kTileTokens), head, out.keys.data(),
-                       out.values.data());
+        ->kv_load_tile(layout_at(sequence, layer, position),
+                       in_tail(sequence, layer, position) ? view.tail : view.tile(position / kTileTokens), head,
+                       out.keys.data(), out.values.data());
     return out;
   }
 
@@ -82,19 +94,29 @@ std::vector<double> turned_back(const ModelConfig& config, const float* factors,
 }
 
 /// Most a key may differ, L2: 1e-5 of it in f32, else one step of its form in each element.
-double step_of(KvType form, std::uint32_t head_dim, double norm, double channel_range) {
-  const double root = std::sqrt(static_cast<double>(head_dim));
+double step_of(KvType form, std::uint32_t head_dim, double norm) {
   switch (form) {
     case KvType::f32: return 1e-5 * norm;
     case KvType::bf16: return norm / 256;
-    case KvType::q8: return 1.01 * root * norm / 127;  // the largest rotated element is at most the norm
-    default: return 1.01 * root * channel_range / 15;
+    default: return 1.01 * std::sqrt(head_dim) * norm / 127;  // q8: the largest rotated element is at most the norm
   }
+}
+
+/// The step of one channel of a form below 8 bits, from the range of its 64 keys.
+double channel_step(KvType form, const Head& head, std::uint32_t head_dim, std::uint32_t channel) {
+  float low = head.keys[channel];
+  float high = low;
+  for (std::uint32_t slot = 1; slot < kTileTokens; ++slot) {
+    low = std::min(low, head.keys[slot * head_dim + channel]);
+    high = std::max(high, head.keys[slot * head_dim + channel]);
+  }
+  return (high - low) / (form == KvType::q4 ? 15 : form == KvType::q3 ? 7 : 3);
 }
 
 TEST_P(Shift, KeysAreThoseOfTheirNewPositions) {
   const ModelConfig& config = runner_->config();
-  const SequenceId other = runner_->kv().fork(sequence_, kTokens).value();
+  const bool tiered = GetParam().form == KvType::automatic;
+  const SequenceId other = tiered ? sequence_ : runner_->kv().fork(sequence_, kTokens).value();
   std::vector<std::vector<Head>> before(config.layers.size());  // [layer][head * tiles + tile], of old positions
   const std::uint32_t tiles = ceil_div(kTokens, kTileTokens);
   for (std::uint32_t layer = 0; layer < config.layers.size(); ++layer) {
@@ -130,17 +152,21 @@ TEST_P(Shift, KeysAreThoseOfTheirNewPositions) {
           apart += (expected[i] - key[i]) * (expected[i] - key[i]);
           norm += expected[i] * expected[i];
         }
-        const auto [low, high] = std::minmax_element(now.keys.begin(), now.keys.end());
-        const KvView view = runner_->kv().view(sequence_, layer);
-        const bool in_tail = view.tail != nullptr && position / kTileTokens == left / kTileTokens;
-        const KvType form = in_tail ? KvType::q8 : view.layout.type;
-        ASSERT_LE(std::sqrt(apart), step_of(form, dim, std::sqrt(norm), *high - *low))
-            << "layer " << layer << " head " << head << " position " << position;
+        const KvType form = layout_at(sequence_, layer, position).type;
+        const auto where = testing::Message() << "layer " << layer << " head " << head << " position " << position;
+        for (std::uint32_t i = 0; needs_full_tiles(form) && i < dim; ++i) {
+          ASSERT_LE(std::abs(expected[i] - key[i]), 0.52 * channel_step(form, now, dim, i))
+              << where << " channel " << i;
+        }
+        if (!needs_full_tiles(form)) {
+          ASSERT_LE(std::sqrt(apart), step_of(form, dim, std::sqrt(norm))) << where;
+        }
         ++compared;
       }
     }
   }
   EXPECT_GE(compared, config.kv_heads * (left - kBegin * kTileTokens)) << "a global layer at least";
+  if (tiered) return;
   // The sequence that shared the pages has them as they were.
   for (std::uint32_t layer = 0; layer < config.layers.size(); ++layer) {
     for (std::uint32_t position = oldest(layer, kTokens); position < kTokens; position += 7) {
@@ -154,7 +180,8 @@ TEST_P(Shift, KeysAreThoseOfTheirNewPositions) {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const KvType form : {KvType::f32, KvType::bf16, KvType::q8, KvType::q4}) all.push_back({"gemma3-gqa42", form});
+  for (const KvType form : {KvType::f32, KvType::bf16, KvType::q8, KvType::q4, KvType::q2, KvType::automatic})
+    all.push_back({"gemma3-gqa42", form});
   all.push_back({"llama3-scaled", KvType::f32});
   return all;
 }
