@@ -75,6 +75,7 @@ int run(int argc, char** argv) {
   add_logits(app, action);
   add_perplexity(app, action);
   add_convert(app, action);
+  add_bench(app, action);
   add_doctor(app, action);
   name_environment_variables(app);
   const SignalGuard signals;

@@ -1,0 +1,50 @@
+// carat bench: what it reports, in the forms others read, and what it refuses. No figure is asserted.
+#include "cli/process.h"
+
+namespace carat::test {
+namespace {
+
+TEST(Bench, MachineOutputHasEveryKind) {
+  const auto json = parse(run_carat(
+      {"bench", tiny(), "--tokens", "3,65", "--depth", "0,70", "--batch", "1,3", "--repeat", "2", "--json", "-q"}));
+  std::map<std::string, int> kinds;
+  for (const auto& result : json["results"]) {
+    ++kinds[result["kind"]];
+    const bool start = result["kind"] == "load" || result["kind"] == "first_token";
+    const auto& figure = result[start ? "seconds" : "tokens_per_s"];
+    EXPECT_LE(figure["min"], figure["median"]) << result;
+    EXPECT_LE(figure["median"], figure["max"]) << result;
+    EXPECT_GT(figure["min"], 0) << result;
+    // Weights at least are read for every step.
+    EXPECT_EQ(result.contains("bytes_a_step"), result["kind"] == "decode" || result["kind"] == "batch_decode");
+    if (result.contains("bytes_a_step")) {
+      EXPECT_GT(result["bytes_a_step"], 100000);
+      EXPECT_GT(result["ceiling_fraction"], 0);
+    }
+  }
+  EXPECT_EQ(kinds, (std::map<std::string, int>{
+                       {"load", 1}, {"first_token", 1}, {"prefill", 4}, {"decode", 2}, {"batch_decode", 2}}));
+  EXPECT_GT(json["machine"]["read_gb_per_s"], 0);
+  EXPECT_GE(json["machine"]["threads"], 1);
+  EXPECT_TRUE(json["machine"].contains("int8_tops"));
+  EXPECT_TRUE(json["memory"].contains("peak_rss"));
+}
+
+TEST(Bench, DepthAddsTheBytesOfItsKeysAndValues) {
+  const auto json =
+      parse(run_carat({"bench", tiny(), "--only", "decode", "--depth", "0,1024", "--repeat", "1", "--json", "-q"}));
+  ASSERT_EQ(json["results"].size(), 2U);
+  EXPECT_GT(json["results"][1]["bytes_a_step"], json["results"][0]["bytes_a_step"]);
+}
+
+TEST(Bench, SaysWhatItTakes) {
+  expect_refused(run_carat({"bench", tiny(), "--only", "decode,speed"}), 2, "'speed'");
+  expect_refused(run_carat({"bench", tiny(), "--depth", "1,,2"}), 2, "--depth");
+  expect_refused(run_carat({"bench", tiny(), "--tokens", "0"}), 2, "--tokens");
+  expect_refused(run_carat({"bench", tiny(), "--batch", "99999"}), 2, "--batch");
+  expect_refused(run_carat({"bench", tiny(), "--repeat", "0"}), 2, "--repeat");
+  expect_refused(run_carat({"bench", tiny(), "--memory", "1M"}), 3, "does not fit");
+}
+
+}  // namespace
+}  // namespace carat::test
