@@ -8,8 +8,9 @@
 
 namespace carat {
 
-/// Gigabytes a second at which the pool's threads read `bytes` from front to back, each thread pieces of its own; the
-/// best of several passes within about `seconds`. `bytes` should be several times the last cache, and resident.
+/// Gigabytes a second at which the pool's threads read `bytes` from front to back, each thread pieces of its own, in
+/// one, two or four streams; the best of several passes within about `seconds`. `bytes` should be several times the
+/// last cache, and resident.
 double read_gb_per_s(ThreadPool& pool, std::span<const std::byte> bytes, double seconds);
 
 }  // namespace carat
