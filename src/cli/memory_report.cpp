@@ -30,6 +30,7 @@ LiveMemory read_live_memory(Session& session) {
 
 nlohmann::ordered_json memory_json(Session& session) {
   const LiveMemory live = read_live_memory(session);
+  const KvUse kv = session.kv().use();
   nlohmann::ordered_json categories;
   for (int i = 0; i < kMemoryCategoryCount; ++i) {
     const auto category = static_cast<MemoryCategory>(i);
@@ -45,8 +46,7 @@ nlohmann::ordered_json memory_json(Session& session) {
           {"rss", live.process.resident},
           {"peak_rss", live.process.peak},
           {"swap", live.process.swapped},
-          {"kv",
-           {{"evicted_pages", session.kv().use().evicted_pages}, {"demoted_tiles", session.kv().use().demoted_tiles}}},
+          {"kv", {{"evicted_pages", kv.evicted_pages}, {"demoted_tiles", kv.demoted_tiles}}},
           {"resident_from", live.pages.source == PageSource::pagemap ? "pagemap" : "mincore"},
           {"categories", std::move(categories)}};
 }
