@@ -123,7 +123,7 @@ class Bench {
     batch.rows_with_logits = last_;
     batch.generated_rows = generated ? batch.rows() : 0;
     session_.decoder().forward(batch, session_.kv(), sequences);
-    session_.decoder().logits(0, static_cast<std::uint32_t>(last_.size()));
+    session_.decoder().top_logits(0, static_cast<std::uint32_t>(last_.size()), 1, session_.config().vocab);
     return interrupted_by_user() ? interrupted("stopped by a signal") : ok_status();
   }
 
@@ -358,6 +358,7 @@ void add_bench(CLI::App& app, Action& action) {
                   "carat bench gemma3-270m --only prefill,decode --tokens 512 --depth 0,4096", options, run_bench);
   add_model_options(*command, options->common);
   add_memory_options(*command, options->common);
+  add_head_option(*command, options->common);
   command->add_option("--only", options->only, fmt::format("what to measure (default: {})", fmt::join(kKinds, ",")));
   command->add_option("--tokens", options->tokens, "prompt lengths of prefill (default: 16,128,512,2048)");
   command->add_option("--depth", options->depth, "tokens before them, and before decode (default: 0,4096,8192)");

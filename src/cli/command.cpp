@@ -54,6 +54,7 @@ Result<SessionOptions> CommonOptions::session() const {
   session.kept_tokens = kv_keep;
   if (threads > 0) session.threads = threads;
   session.isa = isa;
+  session.whole_head = head == "full";
   return session;
 }
 
@@ -85,6 +86,14 @@ void add_memory_options(CLI::App& command, CommonOptions& options) {
                      "forget pages of global layers beyond --kv-keep: off (default), mass (least attention first), age");
   command.add_option("--kv-keep", options.kv_keep, "tokens of global layers to keep, with --kv-evict")
       ->check(CLI::Range(1U, 1U << 30));
+}
+
+void add_head_option(CLI::App& command, CommonOptions& options) {
+  command
+      .add_option("--head", options.head,
+                  "planes (default): greedy and top-k answers read the high halves of a Q8_0 head, and the low halves "
+                  "only where they may matter; full: all of it for every token")
+      ->check(CLI::IsMember({"planes", "full"}));
 }
 
 Status write_stdout(std::string_view text) {

@@ -23,6 +23,7 @@ struct CommonOptions {
   std::string kv_global_bytes;
   std::string kv_evict = "off";
   std::uint32_t kv_keep = 0;
+  std::string head = "planes";
   std::string isa;
   int threads = 0;
   std::uint32_t context = 0;
@@ -58,6 +59,8 @@ CLI::App* add_command(CLI::App& app, Action& action, const char* name, const cha
 /// MODEL, and the options every command has (--json, -v, -q, --threads, --isa).
 void add_model_options(CLI::App& command, CommonOptions& options, bool model_required = true);
 void add_verbosity_options(CLI::App& command, CommonOptions& options);
+/// --head
+void add_head_option(CLI::App& command, CommonOptions& options);
 /// --memory, --ctx, --chunk, and the options of the KV cache.
 void add_memory_options(CLI::App& command, CommonOptions& options);
 

@@ -146,13 +146,24 @@ void truncate_left(std::vector<std::int32_t>& ids, std::uint32_t context, const 
   ids.erase(begin, begin + static_cast<long>(cut));
 }
 
+/// What the answers' tokens read of a head in two planes; nothing where none did.
+std::string head_text(const Session& session) {
+  const HeadReads& reads = session.decoder().head_reads();
+  if (reads.rows == 0) return "";
+  const double rows = static_cast<double>(reads.rows);
+  const double whole = static_cast<double>(session.weights().head.layout.bytes());
+  return fmt::format("head: {} tokens read {:.1f}% of it, {:.0f} panels of {} whole\n", reads.rows,
+                     100 * static_cast<double>(reads.bytes) / rows / whole, static_cast<double>(reads.panels) / rows,
+                     session.weights().head.layout.panels());
+}
+
 std::string stats_text(Session& session, const Answer& answer) {
   return fmt::format(
       "prompt {} tokens at {:.0f} tokens/s, answer {} tokens at {:.1f} tokens/s, first token after "
-      "{:.3f} s, load {:.3f} s ({}, {} threads)\n{}",
+      "{:.3f} s, load {:.3f} s ({}, {} threads)\n{}{}",
       answer.prompt_tokens, answer.prefill_rate(), answer.tokens.size(), answer.decode_rate(),
       answer.first_token_seconds, session.load_seconds(), session.kernels().name, session.plan().ask.threads,
-      memory_table(session));
+      head_text(session), memory_table(session));
 }
 
 /// A picture that cannot be written is refused before the work, not after it.
@@ -339,6 +350,7 @@ void add_run(CLI::App& app, Action& action) {
                   "carat run gemma3-270m -p \"Once upon a time\" -n 64 --memory 420M", options, run_run);
   add_model_options(*command, options->common);
   add_memory_options(*command, options->common);
+  add_head_option(*command, options->common);
   command->add_option("input", options->input, "- reads the prompt from standard input");
   command->add_option("-p,--prompt", options->prompt, "the prompt");
   command->add_option("-f,--file", options->file, "a file that holds the prompt, - for standard input");

@@ -105,10 +105,32 @@ bool Engine::step() {
   for (std::uint32_t first = 0; first < logits_requests_.size(); first += decoder.max_logits_rows()) {
     const std::uint32_t count =
         std::min(decoder.max_logits_rows(), static_cast<std::uint32_t>(logits_requests_.size()) - first);
-    const std::span<float> logits = decoder.logits(first, count);
+    const std::span<float> logits = logits_of(first, count);
     for (std::uint32_t r = 0; r < count; ++r) take_token(logits_requests_[first + r], logits.subspan(r * vocab, vocab));
   }
   return true;
+}
+
+std::uint32_t Engine::deciding_logits(const Request& request) {
+  if (request.wants_logprobs || changes_logits(request.sampling)) return 0;
+  return request.sampling.temperature == 0 ? 1 : request.sampling.top_k;
+}
+
+/// Rows [first, first + count) of the step's logits, with no more of each than its request needs.
+std::span<float> Engine::logits_of(std::uint32_t first, std::uint32_t count) {
+  std::uint32_t top = 1;
+  for (std::uint32_t r = first; r < first + count; ++r) {
+    const auto found = requests_.find(logits_requests_[r]);
+    const std::uint32_t needed = found == requests_.end() ? 1 : deciding_logits(found->second.request);
+    if (needed == 0) return session_->decoder().logits(first, count);
+    top = std::max(top, needed);
+  }
+  return session_->decoder().top_logits(first, count, top, token_limit());
+}
+
+std::uint32_t Engine::token_limit() const {
+  const Tokenizer* tokenizer = session_->tokenizer();
+  return tokenizer == nullptr ? session_->config().vocab : static_cast<std::uint32_t>(tokenizer->size());
 }
 
 void Engine::run_batch(std::span<const StepItem> items) {
@@ -169,10 +191,7 @@ void Engine::take_token(RequestId id, std::span<float> logits) {
     std::copy(logits.begin(), logits.end(), unpenalized_.begin());
     original = unpenalized_.span();
   }
-  const Tokenizer* tokenizer = session_->tokenizer();
-  const std::uint32_t limit =
-      tokenizer == nullptr ? session_->config().vocab : static_cast<std::uint32_t>(tokenizer->size());
-  auto chosen = sample_token(logits, limit, request.sampling, history, running.generator, scratch_);
+  auto chosen = sample_token(logits, token_limit(), request.sampling, history, running.generator, scratch_);
   if (!chosen.ok()) return end(id, FinishReason::error, chosen.status());
   event.token = *chosen;
   if (std::find(request.stop_tokens.begin(), request.stop_tokens.end(), event.token) != request.stop_tokens.end()) {

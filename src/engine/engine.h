@@ -81,6 +81,11 @@ class Engine {
   explicit Engine(Session& session)
       : session_(&session),
         scheduler_({session.decoder().max_rows(), session.plan().ask.parallel, session.plan().ask.chunk}) {}
+  /// How many of the largest logits decide the request's next token; 0: all of them.
+  static std::uint32_t deciding_logits(const Request& request);
+  std::span<float> logits_of(std::uint32_t first, std::uint32_t count);
+  /// Ids that may be chosen lie below it.
+  std::uint32_t token_limit() const;
   void run_batch(std::span<const StepItem> items);
   void take_token(RequestId id, std::span<float> logits);
   void end(RequestId id, FinishReason reason, const Status& status);

@@ -188,6 +188,7 @@ Result<Planned> plan_session(const SessionOptions& options) {
   CARAT_ASSIGN(const ProcessFacts process, process_facts(options.memory, options.threads));
   planned.threads = process.threads;
   planned.lowered_by = process.lowered_by;
+  planned.whole_head = options.whole_head;
   planned.cpus = process.cpus;
   planned.budget = std::make_unique<Budget>(process.limit);
   CARAT_ASSIGN(planned.kernels, select_kernel_table(options.isa));
@@ -256,6 +257,7 @@ Status Session::load(const LoadProgress& progress) {
   CARAT_ASSIGN(Decoder decoder,
                Decoder::create(config(), weights_, kernels(), planned_.forms, plan.ask, budget, *pool_));
   decoder_ = std::make_unique<Decoder>(std::move(decoder));
+  decoder_->set_whole_head(planned_.whole_head);
   return ok_status();
 }
 

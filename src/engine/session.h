@@ -49,6 +49,7 @@ struct SessionOptions {
   std::uint32_t logits_rows = 1;
   std::uint64_t input_bytes = 0;  ///< that the caller will reserve for its input once the model is loaded
   bool chat = false;              ///< a file without a chat template is refused before its weights are read
+  bool whole_head = false;        ///< every token reads all of the head: no Decoder::top_logits()
   bool sampler = true;            ///< tokens will be chosen: count the sampler's scratch
   /// For commands that compare numbers: models with float weights run exactly, unless KV types are given.
   bool exact_for_float_weights = false;
@@ -64,6 +65,7 @@ struct Planned {
   int threads = 1;
   std::vector<int> cpus;
   std::string lowered_by;  ///< the cgroup file or ulimit that allows less than was asked; empty: none
+  bool whole_head = false;
   Plan plan;
 };
 
@@ -113,6 +115,7 @@ class Session {
   const std::string& chat_template() const { return chat_template_; }
   Budget& budget() { return *planned_.budget; }
   Decoder& decoder() { return *decoder_; }
+  const Decoder& decoder() const { return *decoder_; }
   const ModelWeights& weights() const { return weights_; }
   KvPool& kv() { return kv_; }
   double load_seconds() const { return load_seconds_; }

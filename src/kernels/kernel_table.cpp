@@ -35,6 +35,7 @@ Tables make_tables() {
   auto& [avx512, avx2, ref] = tables.table;
   ref.name = "ref";
   fill_linear_ref(ref);
+  fill_planes_ref(ref);
   fill_quantize_ref(ref);
   fill_embed_ref(ref);
   fill_elementwise_ref(ref);
@@ -44,6 +45,7 @@ Tables make_tables() {
   avx2 = ref;
   avx2.name = "avx2";
   fill_linear_avx2(avx2);
+  fill_planes_avx2(avx2);
   fill_quantize_avx2(avx2);
   fill_elementwise_avx2(avx2);
   fill_kv_tiles_avx2(avx2);
@@ -51,6 +53,7 @@ Tables make_tables() {
   avx512 = avx2;
   avx512.name = "avx512";
   fill_linear_avx512(avx512);
+  fill_planes_avx512(avx512);
   fill_quantize_avx512(avx512);
   fill_elementwise_avx512(avx512);
   fill_kv_tiles_avx512(avx512);

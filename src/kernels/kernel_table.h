@@ -30,6 +30,21 @@ struct LinearArgs {
 };
 using LinearKernel = void (*)(const LinearArgs&);
 
+/// What the high plane of a matrix (form `planes`) alone says about its products with rows in the q15 form: of each
+/// panel, the largest of its rows' estimate + reach * spread, where the product's error, divided by the spread, behaves
+/// as a normal variable. Infinity where the panel's low plane is not as even as that needs.
+/// ref/planes.cpp states the arithmetic.
+struct PlaneScanArgs {
+  PackedMatrix weights;
+  Activations x;
+  const float* energies = nullptr;  ///< [x.rows][columns / 32] sum of the squares of a step's integer values
+  float reach = 0;
+  float* bounds = nullptr;          ///< [x.rows][bound_stride], indexed by panel
+  std::uint64_t bound_stride = 0;
+  std::uint32_t panel_begin = 0;
+  std::uint32_t panel_end = 0;
+};
+
 /// Where quantize_activations writes; arrays as in Activations.
 struct ActivationBuffers {
   std::int8_t* high = nullptr;
@@ -83,6 +98,9 @@ struct KernelTable {
   std::string_view name;  ///< "ref", "avx2", "avx512", …
 
   LinearKernel linear[kDTypeCount][kActivationFormCount] = {};
+  /// Writes a panel of a matrix in the form `planes` as a panel of the form `panels`: what `linear` reads.
+  void (*join_planes)(const PackedMatrix& weights, std::uint32_t panel, std::byte* out) = nullptr;
+  void (*scan_planes)(const PlaneScanArgs&) = nullptr;
   /// Quantizes `rows` rows of `columns` floats to `form` (q8 or q15). A row of zeros has scale 0. Round to nearest
   /// even. Non-finite input gives scale NaN, so that the fault stays visible.
   void (*quantize)(ActivationForm form, const float* x, std::uint32_t rows, std::uint32_t columns,
@@ -142,7 +160,11 @@ Result<const KernelTable*> select_kernel_table(std::string_view name);
 /// one panel. `rows` is how many are present (1..16).
 void pack_panel(const PackedLayout& layout, const std::byte* file_rows, std::uint32_t rows, std::byte* panel);
 
-/// Dequantizes row `row` of a packed matrix: the inverse of pack_panel followed by the scalar codec.
+/// The same for a matrix of the form `planes` (Q8_0): one panel of each plane.
+void pack_planes(const PackedLayout& layout, const std::byte* file_rows, std::uint32_t rows, std::byte* high,
+                 std::byte* low);
+
+/// Dequantizes row `row` of a packed matrix, in either form: the inverse of packing followed by the scalar codec.
 void unpack_row(const PackedMatrix& weights, std::uint32_t row, float* out);
 
 }  // namespace carat

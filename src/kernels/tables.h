@@ -9,6 +9,7 @@ struct KernelTable;
 
 // ref: the specification; sets every entry.
 void fill_linear_ref(KernelTable& table);       ///< linear, for every packed type and form
+void fill_planes_ref(KernelTable& table);       ///< join_planes, scan_planes
 void fill_quantize_ref(KernelTable& table);     ///< quantize
 void fill_embed_ref(KernelTable& table);        ///< embed_row
 void fill_elementwise_ref(KernelTable& table);  ///< rms_norm, add, rope, gated, softcap, max_sum_exp
@@ -18,6 +19,7 @@ void fill_attention_ref(KernelTable& table);    ///< attention, attention_merge
 #if defined(__x86_64__)
 // avx2: needs AVX2, FMA and F16C. Starts as a copy of ref.
 void fill_linear_avx2(KernelTable& table);
+void fill_planes_avx2(KernelTable& table);
 void fill_quantize_avx2(KernelTable& table);
 void fill_elementwise_avx2(KernelTable& table);
 void fill_kv_tiles_avx2(KernelTable& table);
@@ -25,6 +27,7 @@ void fill_attention_avx2(KernelTable& table);
 
 // avx512: needs AVX-512 F, BW, DQ, VL and VNNI besides. Starts as a copy of avx2.
 void fill_linear_avx512(KernelTable& table);
+void fill_planes_avx512(KernelTable& table);
 void fill_quantize_avx512(KernelTable& table);
 void fill_elementwise_avx512(KernelTable& table);
 void fill_kv_tiles_avx512(KernelTable& table);

@@ -9,6 +9,8 @@
 #include "ops/linear.h"
 #include "ops/rope.h"
 #include "ops/rows.h"
+#include "ops/top_head.h"
+#include "tensor/scratch.h"
 
 namespace carat {
 namespace {
@@ -58,6 +60,7 @@ Result<Decoder> Decoder::create(const ModelConfig& config, const ModelWeights& w
                        decoder.floats(w.scales), reinterpret_cast<std::int32_t*>(base + w.sums)};
   context.thread_scratch = base + w.thread_scratch;
   context.thread_scratch_bytes = w.thread_scratch_bytes;
+  context.joined_offset = w.joined_offset;
   context.partials = decoder.floats(w.partials);
   context.split_items = w.split_items;
   context.split_lanes = w.split_lanes;
@@ -138,6 +141,35 @@ std::span<float> Decoder::logits(std::uint32_t first, std::uint32_t count) {
     });
   }
   return all;
+}
+
+bool Decoder::reads_top(std::uint32_t first, std::uint32_t count, std::uint32_t top) const {
+  return !whole_head_ && weights_->head.layout.form == PackedForm::planes &&
+         context_.forms.generated == ActivationForm::q15 && first + count <= final_generated_ && top >= 1 &&
+         top <= kMostTopLogits && count <= kTopHeadRows;
+}
+
+std::span<float> Decoder::top_logits(std::uint32_t first, std::uint32_t count, std::uint32_t top,
+                                     std::uint32_t token_limit) {
+  if (!reads_top(first, count, top)) return logits(first, count);
+  CARAT_CHECK(first + count <= final_rows_ && count <= logits_rows_);
+  const ProfileClock clock(profile_, ProfileModule::head);
+  const PackedLayout& layout = weights_->head.layout;
+  const TopHead head{
+      &weights_->head, std::min(token_limit, config_->vocab), top, config_->final_softcap, logits_.data(),
+      config_->vocab};
+  const TopHeadBuffers buffers{floats(workspace_.head_bounds),
+                               reinterpret_cast<std::uint32_t*>(arena_.data() + workspace_.head_panels),
+                               floats(workspace_.head_energies)};
+  const std::uint64_t panels = top_head(
+      context_, {floats(workspace_.final_hidden) + std::uint64_t{first} * config_->width, count, config_->width, count},
+      head, buffers);
+  const std::uint64_t bytes = layout.high_bytes() * layout.panels() + panels * layout.panel_bytes();
+  head_reads_.rows += count;
+  head_reads_.panels += panels;
+  head_reads_.bytes += bytes;
+  if (profile_ != nullptr) profile_->add_bytes(ProfileModule::head, bytes);
+  return {logits_.data(), std::uint64_t{count} * config_->vocab};
 }
 
 void Decoder::embed(const Batch& batch) {

@@ -18,6 +18,13 @@
 
 namespace carat {
 
+/// Rows of logits that top_logits() answered from the two planes of a head, and the bytes of the head it read for them.
+struct HeadReads {
+  std::uint64_t rows = 0;
+  std::uint64_t panels = 0;  ///< that were read whole
+  std::uint64_t bytes = 0;
+};
+
 /// Runs batches through a model. Everything it works in is one arena of the size the plan counted; a forward pass
 /// allocates nothing. One thread calls it; the work is spread over its pool.
 class Decoder {
@@ -40,6 +47,21 @@ class Decoder {
   /// Logits [count][vocab] of rows [first, first + count) of the last batch's rows_with_logits, after the final cap.
   /// count <= ask.logits_rows. The memory is the decoder's own, overwritten by the next call.
   std::span<float> logits(std::uint32_t first, std::uint32_t count);
+
+  /// As logits(), but only those of tokens below `token_limit` that may be among a row's `top` largest are right and
+  /// all others are -inf: where the head lies in two planes and the rows are generated ones, less of it is read.
+  std::span<float> top_logits(std::uint32_t first, std::uint32_t count, std::uint32_t top, std::uint32_t token_limit);
+  /// Whether top_logits() reads less than logits() for rows [first, first + count).
+  bool reads_top(std::uint32_t first, std::uint32_t count, std::uint32_t top) const;
+  /// Makes top_logits() the same as logits().
+  void set_whole_head(bool whole) { whole_head_ = whole; }
+  /// What top_logits() read since the decoder was made.
+  const HeadReads& head_reads() const { return head_reads_; }
+
+  /// [width] the normed output of the last layer for entry `row` of the last batch's rows_with_logits.
+  std::span<const float> final_hidden(std::uint32_t row) const {
+    return {floats(workspace_.final_hidden) + std::uint64_t{row} * config_->width, config_->width};
+  }
 
   std::uint32_t max_rows() const { return max_rows_; }
   std::uint32_t max_logits_rows() const { return logits_rows_; }
@@ -72,8 +94,10 @@ class Decoder {
   std::vector<std::uint32_t> rope_kind_;               ///< of each layer
   std::vector<std::vector<double>> rope_frequencies_;  ///< of each kind
   std::vector<KvView> kv_views_;                       ///< of the layer being run, one a sequence
-  std::uint32_t final_rows_ = 0;                       ///< rows of final_hidden
-  std::uint32_t final_generated_ = 0;                  ///< how many of them are generated rows
+  bool whole_head_ = false;
+  HeadReads head_reads_;
+  std::uint32_t final_rows_ = 0;       ///< rows of final_hidden
+  std::uint32_t final_generated_ = 0;  ///< how many of them are generated rows
 };
 
 }  // namespace carat

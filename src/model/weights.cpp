@@ -26,8 +26,16 @@ struct Piece {
   std::uint64_t file_bytes = 0;
 };
 
-PackedLayout packed_layout(const TensorEntry& entry) {
-  return {entry.type, static_cast<std::uint32_t>(entry.shape.rows), static_cast<std::uint32_t>(entry.shape.columns)};
+PackedLayout packed_layout(const WeightsLayout::Place& place) {
+  const TensorEntry& entry = *place.tensor.entry;
+  return {entry.type, static_cast<std::uint32_t>(entry.shape.rows), static_cast<std::uint32_t>(entry.shape.columns),
+          place.form};
+}
+
+/// The head, or the embedding that is one: an answer's token needs its largest products alone.
+bool in_planes(const ModelConfig& config, const BoundTensor& tensor) {
+  const TensorRole head = config.tied_head ? TensorRole::embedding : TensorRole::head;
+  return tensor.slot.role == head && tensor.entry->type == DType::q8_0;
 }
 
 std::uint32_t panels_per_piece(const TensorEntry& entry) {
@@ -44,7 +52,7 @@ std::vector<Piece> cut_pieces(const WeightsLayout& layout) {
       pieces.push_back({p, 0, 0, tensor.entry->bytes});
       continue;
     }
-    const std::uint32_t panels = packed_layout(*tensor.entry).panels();
+    const std::uint32_t panels = packed_layout(layout.places[p]).panels();
     const std::uint32_t step = panels_per_piece(*tensor.entry);
     const std::uint64_t panel_bytes = row_bytes(tensor.entry->type, tensor.entry->shape.columns) * kPanelRows;
     for (std::uint32_t begin = 0; begin < panels; begin += step) {
@@ -64,14 +72,14 @@ class Loader {
   /// No two running calls share a lane.
   Status load(const Piece& piece, std::uint64_t lane) const {
     const WeightsLayout::Place& place = layout_.places[piece.place];
-    const std::span<std::byte> staging =
-        staging_.subspan(lane * layout_.staging_bytes, layout_.staging_bytes);
-    Status status = is_vector(place.tensor.slot.role) ? load_vector(place, staging)
-                                                      : load_panels(place, piece, staging);
+    const std::span<std::byte> staging = staging_.subspan(lane * layout_.staging_bytes, layout_.staging_bytes);
+    Status status =
+        is_vector(place.tensor.slot.role) ? load_vector(place, staging) : load_panels(place, piece, staging);
     return std::move(status).with_context(fmt::format("tensor '{}'", place.tensor.slot.name));
   }
 
  private:
+  std::byte* in_arena(const std::byte* at) const { return arena_ + (at - arena_); }
   const File& file(const TensorEntry& entry) const { return files_[entry.file]; }
 
   Status load_vector(const WeightsLayout::Place& place, std::span<std::byte> staging) const {
@@ -90,7 +98,8 @@ class Loader {
 
   Status load_panels(const WeightsLayout::Place& place, const Piece& piece, std::span<std::byte> staging) const {
     const TensorEntry& entry = *place.tensor.entry;
-    const PackedLayout packed = packed_layout(entry);
+    const PackedMatrix matrix{packed_layout(place), arena_ + place.offset};
+    const PackedLayout& packed = matrix.layout;
     const std::uint64_t stride = row_bytes(entry.type, entry.shape.columns);
     const std::uint32_t first = piece.panel_begin * kPanelRows;
     const std::uint32_t rows = std::min(piece.panel_end * kPanelRows, packed.rows) - first;
@@ -98,8 +107,13 @@ class Loader {
     CARAT_TRY(check_finite(entry, staging.data(), rows));
     for (std::uint32_t panel = piece.panel_begin; panel < piece.panel_end; ++panel) {
       const std::uint32_t row = panel * kPanelRows - first;
-      pack_panel(packed, staging.data() + row * stride, std::min(kPanelRows, rows - row),
-                 arena_ + place.offset + panel * packed.panel_bytes());
+      const std::byte* from = staging.data() + row * stride;
+      const std::uint32_t count = std::min(kPanelRows, rows - row);
+      if (packed.form == PackedForm::planes) {
+        pack_planes(packed, from, count, in_arena(matrix.high(panel)), in_arena(matrix.low(panel)));
+      } else {
+        pack_panel(packed, from, count, in_arena(matrix.panel(panel)));
+      }
     }
     return ok_status();
   }
@@ -152,7 +166,7 @@ void bind(const WeightsLayout& layout, ModelWeights& weights) {
     const std::byte* at = weights.arena.data() + place.offset;
     const auto* vector = reinterpret_cast<const float*>(at);
     PackedMatrix matrix;
-    if (!is_vector(place.tensor.slot.role)) matrix = {packed_layout(*place.tensor.entry), at};
+    if (!is_vector(place.tensor.slot.role)) matrix = {packed_layout(place), at};
     const std::uint32_t layer_index = place.tensor.slot.layer;
     if (layer_index >= weights.layers.size()) weights.layers.resize(layer_index + 1);
     LayerWeights& layer = weights.layers[layer_index];
@@ -190,7 +204,8 @@ Result<WeightsLayout> make_weights_layout(const ModelConfig& config, const Tenso
   WeightsLayout layout;
   layout.staging_bytes = kStagingBytes;
   for (BoundTensor& tensor : bound) {
-    std::uint64_t bytes = 0;
+    WeightsLayout::Place place;
+    std::uint64_t& bytes = place.bytes;
     if (tensor.entry != nullptr && is_vector(tensor.slot.role)) {
       bytes = tensor.entry->shape.columns * sizeof(float);
       layout.staging_bytes = std::max(layout.staging_bytes, tensor.entry->bytes);
@@ -199,12 +214,16 @@ Result<WeightsLayout> make_weights_layout(const ModelConfig& config, const Tenso
         return unsupported(fmt::format("tensor '{}' is {}, which the '{}' kernels do not read", tensor.slot.name,
                                        name(tensor.entry->type), kernels.name));
       }
-      bytes = packed_layout(*tensor.entry).bytes();
+      if (in_planes(config, tensor)) place.form = PackedForm::planes;
+      place.tensor = tensor;
+      bytes = packed_layout(place).bytes();
       layout.staging_bytes =
           std::max(layout.staging_bytes, row_bytes(tensor.entry->type, tensor.entry->shape.columns) * kPanelRows);
     }
-    layout.places.push_back({std::move(tensor), layout.bytes, bytes});
+    place.tensor = std::move(tensor);
+    place.offset = layout.bytes;
     layout.bytes += round_up(bytes, std::uint64_t{64});
+    layout.places.push_back(std::move(place));
   }
   layout.staging_bytes = round_up(layout.staging_bytes, std::uint64_t{64});
   return layout;
@@ -220,8 +239,7 @@ Result<ModelWeights> load_weights(const ModelConfig& config, const WeightsLayout
   CARAT_ASSIGN(weights.arena,
                Arena::allocate(budget, MemoryCategory::weights, layout.bytes, "weights", HugePages::advise));
   CARAT_ASSIGN(const Arena staging,
-               Arena::allocate(budget, MemoryCategory::io,
-                               loading_bytes(layout, pool.threads()), "loading buffers"));
+               Arena::allocate(budget, MemoryCategory::io, loading_bytes(layout, pool.threads()), "loading buffers"));
   const auto lanes = static_cast<std::int64_t>(loading_lanes(layout, pool.threads()));
   const Loader loader(config, layout, files, weights.arena.data(),
                       {staging.data(), static_cast<std::size_t>(staging.bytes())});

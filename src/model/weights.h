@@ -45,6 +45,7 @@ struct WeightsLayout {
     BoundTensor tensor;
     std::uint64_t offset = 0;  ///< in the arena, 64-byte aligned
     std::uint64_t bytes = 0;
+    PackedForm form = PackedForm::panels;  ///< of a matrix
   };
   std::vector<Place> places;
   std::uint64_t bytes = 0;

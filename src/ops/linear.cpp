@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "ops/row_groups.h"
+#include "tensor/scratch.h"
+
 namespace carat {
 namespace {
 
@@ -12,7 +15,16 @@ struct RowGroup {
   std::uint32_t first_row = 0;
 };
 
-Activations as_floats(const LinearRows& rows, std::uint32_t first, std::uint32_t count) {
+void multiply(const OpContext& context, const RowGroup& group, const LinearTarget& target, std::uint32_t panel_begin,
+              std::uint32_t panel_end, int worker) {
+  const Activations& x = is_float(target.weights->layout.type) ? group.floats : group.integers;
+  multiply_panels(context, *target.weights, x, target.out + group.first_row * target.out_stride, target.out_stride,
+                  panel_begin, panel_end, worker);
+}
+
+}  // namespace
+
+Activations float_rows(const LinearRows& rows, std::uint32_t first, std::uint32_t count) {
   Activations a;
   a.rows = count;
   a.columns = rows.columns;
@@ -20,10 +32,9 @@ Activations as_floats(const LinearRows& rows, std::uint32_t first, std::uint32_t
   return a;
 }
 
-/// Quantizes rows [first, first + count) into the context's buffers at their own row offsets.
 Activations quantize_rows(const OpContext& context, const LinearRows& rows, std::uint32_t first, std::uint32_t count,
                           ActivationForm form) {
-  Activations a = as_floats(rows, first, count);
+  Activations a = float_rows(rows, first, count);
   if (form == ActivationForm::f32) return a;
   a.form = form;
   // Both forms get room for the larger one, so that the offsets of a row do not depend on its neighbours' roles.
@@ -49,24 +60,38 @@ Activations quantize_rows(const OpContext& context, const LinearRows& rows, std:
   return a;
 }
 
-void multiply(const OpContext& context, const RowGroup& group, const LinearTarget& target, std::uint32_t panel_begin,
-              std::uint32_t panel_end, int worker) {
-  const DType type = target.weights->layout.type;
+void multiply_panels(const OpContext& context, const PackedMatrix& weights, const Activations& x, float* out,
+                     std::uint64_t out_stride, std::uint32_t panel_begin, std::uint32_t panel_end, int worker) {
+  const auto type = static_cast<std::size_t>(weights.layout.type);
+  const LinearKernel kernel = context.kernels->linear[type][static_cast<std::size_t>(x.form)];
+  CARAT_CHECK(kernel != nullptr);  // the loader refuses types without a kernel
   LinearArgs args;
-  args.weights = *target.weights;
-  args.x = is_float(type) ? group.floats : group.integers;
-  args.out = target.out + group.first_row * target.out_stride;
-  args.out_stride = target.out_stride;
+  args.weights = weights;
+  args.x = x;
+  args.out = out;
+  args.out_stride = out_stride;
   args.panel_begin = panel_begin;
   args.panel_end = panel_end;
   args.scratch = context.scratch(worker);
-  const LinearKernel kernel =
-      context.kernels->linear[static_cast<std::size_t>(type)][static_cast<std::size_t>(args.x.form)];
-  CARAT_CHECK(kernel != nullptr);  // the loader refuses types without a kernel
-  kernel(args);
-}
+  if (weights.layout.form == PackedForm::panels) return kernel(args);
 
-}  // namespace
+  // A few panels are joined where the kernel finds them in the nearest cache.
+  args.weights.layout.form = PackedForm::panels;
+  std::byte* joined = context.joined_panels(worker);
+  args.weights.data = joined;
+  for (std::uint32_t p = panel_begin; p < panel_end; p += kJoinedPanels) {
+    const std::uint32_t count = std::min(kJoinedPanels, panel_end - p);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      context.kernels->join_planes(weights, p + i, joined + i * args.weights.layout.panel_bytes());
+    }
+    const std::uint32_t first_row = p * kPanelRows;
+    args.weights.layout.rows = std::min(count * kPanelRows, weights.rows() - first_row);
+    args.out = out + first_row;
+    args.panel_begin = 0;
+    args.panel_end = count;
+    kernel(args);
+  }
+}
 
 void linear(const OpContext& context, const LinearRows& rows, std::span<const LinearTarget> targets) {
   if (rows.rows == 0) return;
@@ -79,7 +104,7 @@ void linear(const OpContext& context, const LinearRows& rows, std::span<const Li
     if (count == 0) return;
     RowGroup& group = groups[group_count++];
     group.first_row = first;
-    group.floats = as_floats(rows, first, count);
+    group.floats = float_rows(rows, first, count);
     group.integers = any_quantized ? quantize_rows(context, rows, first, count, form) : group.floats;
   };
   add_group(0, rows.generated_rows, context.forms.generated);

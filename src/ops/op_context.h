@@ -20,14 +20,15 @@ struct OpContext {
   const KernelTable* kernels = nullptr;
   ThreadPool* pool = nullptr;
   ActivationForms forms;
-  ActivationBuffers quantized;           ///< for the most rows and columns any linear sees
-  std::byte* thread_scratch = nullptr;   ///< [threads][thread_scratch_bytes]
+  ActivationBuffers quantized;          ///< for the most rows and columns any linear sees
+  std::byte* thread_scratch = nullptr;  ///< [threads][thread_scratch_bytes]
   std::uint64_t thread_scratch_bytes = 0;
-  float* partials = nullptr;             ///< attention states, see Workspace
+  std::uint64_t joined_offset = 0;  ///< in a thread's scratch: panels of a matrix in planes, see kJoinedPanels
+  float* partials = nullptr;        ///< attention states, see Workspace
   std::uint32_t split_items = 0;
   std::uint32_t split_lanes = 0;
   std::uint32_t context_segments = 0;
-  std::byte* kv_stage = nullptr;         ///< q8 tiles that a batch fills, see Workspace
+  std::byte* kv_stage = nullptr;  ///< q8 tiles that a batch fills, see Workspace
 
   std::byte* staged_kv_tile(std::uint64_t index, const KvTileLayout& layout) const {
     return kv_stage + index * layout.bytes();
@@ -35,6 +36,7 @@ struct OpContext {
   std::byte* scratch(int worker) const {
     return thread_scratch + static_cast<std::uint64_t>(worker) * thread_scratch_bytes;
   }
+  std::byte* joined_panels(int worker) const { return scratch(worker) + joined_offset; }
 };
 
 /// Calls body(begin, end) over [0, rows), on several threads when there is enough work: a row of `row_floats` costs

@@ -51,6 +51,11 @@ Workspace make_workspace(const ModelConfig& config, const WorkspaceAsk& ask) {
   w.partials = place(std::uint64_t{w.split_items} * w.context_segments *
                      attention_state_floats(w.split_lanes, config.head_dim) * sizeof(float));
 
+  const std::uint64_t head_panels = ceil_div(std::uint64_t{config.vocab}, std::uint64_t{kPanelRows});
+  w.head_bounds = place(kTopHeadRows * head_panels * sizeof(float));
+  w.head_panels = place(head_panels * sizeof(std::uint32_t));
+  w.head_energies = place(kTopHeadRows * std::uint64_t{config.width} / kStepColumns * sizeof(float));
+
   if (ask.stage_kv) {
     const KvTileLayout tile = KvTileLayout::of(KvType::q8, config.kv_heads, config.head_dim);
     w.kv_stage = place((rows / kTileTokens + ask.sequences) * tile.bytes());
@@ -64,8 +69,9 @@ Workspace make_workspace(const ModelConfig& config, const WorkspaceAsk& ask) {
       round_up(attention_scratch_bytes(kAttentionRows, config.group(), config.head_dim), std::uint64_t{64}) +
       attention_floats * sizeof(float);
   const std::uint64_t requantize = 2 * std::uint64_t{kTileTokens} * config.head_dim * sizeof(float);
-  w.thread_scratch_bytes =
-      round_up(std::max({linear_scratch_bytes(w.max_columns), attention, requantize}), std::uint64_t{64});
+  w.joined_offset = round_up(linear_scratch_bytes(w.max_columns), std::uint64_t{64});
+  const std::uint64_t linear = w.joined_offset + joined_panels_bytes(config.width);
+  w.thread_scratch_bytes = round_up(std::max({linear, attention, requantize}), std::uint64_t{64});
   w.thread_scratch = place(w.thread_scratch_bytes * ask.threads);
   w.bytes = at;
   return w;

@@ -39,8 +39,12 @@ struct Workspace {
   std::uint64_t final_hidden = 0;  ///< [rows][width] after the last norm
   std::uint64_t partials = 0;      ///< attention states of segments in flight
   std::uint64_t kv_stage = 0;      ///< q8 tiles of one layer that a batch can fill: rows / 64, and one a sequence
+  std::uint64_t head_bounds = 0;    ///< [kTopHeadRows][panels of the vocabulary], see ops/top_head.h
+  std::uint64_t head_panels = 0;    ///< u32 [panels of the vocabulary]
+  std::uint64_t head_energies = 0;  ///< [kTopHeadRows][width / 32]
   std::uint64_t thread_scratch = 0;
   std::uint64_t thread_scratch_bytes = 0;  ///< of one thread
+  std::uint64_t joined_offset = 0;         ///< in a thread's scratch, past what kernels use
   std::uint64_t bytes = 0;                 ///< of all
 
   std::uint32_t max_columns = 0;

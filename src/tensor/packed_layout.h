@@ -14,17 +14,29 @@ inline constexpr std::uint32_t kPanelRows = 16;
 /// Columns of one step of the kernels; activations are quantized in blocks of this width.
 inline constexpr std::uint32_t kStepColumns = 32;
 
+/// Bytes of one step of 16 rows in one plane: a nibble a weight, a byte a scale.
+inline constexpr std::uint32_t kPlaneStepBytes = 16 * kPanelRows + kPanelRows;
+
+/// `planes`: the high half of every weight of all panels, then the low half of every weight, so that the high halves
+/// can be read alone. Q8_0 only.
+enum class PackedForm : std::uint8_t { panels, planes };
+
 /// Size of a packed matrix. docs/packed_layout.md draws the planes of each type.
 struct PackedLayout {
   DType type = DType::f32;
   std::uint32_t rows = 0;     ///< outputs; the last panel is padded with zero rows
   std::uint32_t columns = 0;  ///< inputs; a multiple of the type's block
+  PackedForm form = PackedForm::panels;
 
   std::uint32_t panels() const { return (rows + kPanelRows - 1) / kPanelRows; }
   /// Bytes of one panel: a multiple of 64 for block types of 32 columns or more, rounded up to 64 otherwise.
   std::uint64_t panel_bytes() const {
+    if (form == PackedForm::planes) return high_bytes() + low_bytes();
     return (row_bytes(type, columns) * kPanelRows + 63) / 64 * 64;
   }
+  /// Bytes of a panel in each plane.
+  std::uint64_t high_bytes() const { return 64 + low_bytes(); }
+  std::uint64_t low_bytes() const { return (std::uint64_t{columns} / kStepColumns * kPlaneStepBytes + 63) / 64 * 64; }
   std::uint64_t bytes() const { return panel_bytes() * panels(); }
 };
 
@@ -35,7 +47,13 @@ struct PackedMatrix {
 
   std::uint32_t rows() const { return layout.rows; }
   std::uint32_t columns() const { return layout.columns; }
+  /// Of the form `panels`.
   const std::byte* panel(std::uint32_t index) const { return data + index * layout.panel_bytes(); }
+  /// Of the form `planes`.
+  const std::byte* high(std::uint32_t index) const { return data + index * layout.high_bytes(); }
+  const std::byte* low(std::uint32_t index) const {
+    return data + layout.panels() * layout.high_bytes() + index * layout.low_bytes();
+  }
 };
 
 }  // namespace carat

@@ -14,6 +14,15 @@ constexpr std::uint64_t linear_scratch_bytes(std::uint64_t columns) {
   return (columns + 64) * kPanelRows * sizeof(float) * 2;
 }
 
+/// Panels of a matrix in planes that are joined at once.
+inline constexpr std::uint32_t kJoinedPanels = 2;
+constexpr std::uint64_t joined_panels_bytes(std::uint64_t columns) {
+  return kJoinedPanels * ((columns / kStepColumns * (kStepColumns + 2) * kPanelRows + 63) / 64 * 64);
+}
+
+/// Most input rows of one scan over the high plane of a head.
+inline constexpr std::uint32_t kTopHeadRows = 4;
+
 /// Most query rows one attention call takes.
 inline constexpr std::uint32_t kAttentionRows = 16;
 constexpr std::uint64_t attention_scratch_bytes(std::uint64_t rows, std::uint64_t group, std::uint64_t head_dim) {

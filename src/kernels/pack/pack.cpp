@@ -1,4 +1,5 @@
 #include "kernels/kernel_table.h"
+#include "kernels/pack/planes.h"
 #include "kernels/pack/types.h"
 #include "kernels/pack/values.h"
 
@@ -42,28 +43,53 @@ void pack_floats(const PackedLayout& layout, const std::byte* file_rows, std::ui
 
 void pack_panel(const PackedLayout& layout, const std::byte* file_rows, std::uint32_t rows, std::byte* panel) {
   CARAT_CHECK(rows >= 1 && rows <= kPanelRows);
-  const bool packed =
-      visit_type(BlockTypes{}, layout.type,
-                 [&]<typename Type>(Type) { pack_blocks<Type>(layout, file_rows, rows, panel); }) ||
-      visit_type(FloatTypes{}, layout.type,
-                 [&]<typename Type>(Type) { pack_floats<Type>(layout, file_rows, rows, panel); });
+  const bool packed = visit_type(BlockTypes{}, layout.type,
+                                 [&]<typename Type>(Type) { pack_blocks<Type>(layout, file_rows, rows, panel); }) ||
+                      visit_type(FloatTypes{}, layout.type,
+                                 [&]<typename Type>(Type) { pack_floats<Type>(layout, file_rows, rows, panel); });
   CARAT_CHECK(packed);
 }
 
+namespace {
+
+void unpack_planes_row(const PackedMatrix& weights, std::uint32_t row, float* out) {
+  const std::byte* high = weights.high(row / kPanelRows);
+  const std::byte* low = weights.low(row / kPanelRows);
+  const int lane = static_cast<int>(row % kPanelRows);
+  PlaneHeader header;
+  std::memcpy(&header, high, sizeof header);
+  high += kPlaneHeaderBytes;
+  for (std::uint32_t s = 0; s < weights.columns() / kStepColumns;
+       ++s, high += kPlaneStepBytes, low += kPlaneStepBytes) {
+    const int bits =
+        header.base + (load_u8(high + kPlaneScales + lane) << header.shift) + load_u8(low + kPlaneScales + lane);
+    const float scale = half_to_float(static_cast<std::uint16_t>(bits));
+    for (int c = 0; c < static_cast<int>(kStepColumns); ++c) {
+      const int at = c / 4 % 4 * kQuadBytes + 4 * lane + c % 4;
+      const int shift = c < 16 ? 0 : 4;
+      const int quant = ((load_u8(high + at) >> shift & 15) << 4 | (load_u8(low + at) >> shift & 15)) - 128;
+      *out++ = scale * static_cast<float>(quant);
+    }
+  }
+}
+
+}  // namespace
+
 void unpack_row(const PackedMatrix& weights, std::uint32_t row, float* out) {
+  if (weights.layout.form == PackedForm::planes) return unpack_planes_row(weights, row, out);
   const std::byte* panel = weights.panel(row / kPanelRows);
   const int lane = static_cast<int>(row % kPanelRows);
   const std::uint32_t columns = weights.columns();
-  const bool unpacked =
-      visit_type(BlockTypes{}, weights.layout.type,
-                 [&]<typename Type>(Type) {
-                   for (std::uint32_t s = 0; s < columns / kStepColumns; ++s) {
-                     unpack_step_row<Type>(panel, s, lane, out + s * kStepColumns);
-                   }
-                 }) ||
-      visit_type(FloatTypes{}, weights.layout.type, [&]<typename Type>(Type) {
-        for (std::uint32_t c = 0; c < columns; ++c) out[c] = Type::value(panel + Type::offset(c, lane));
-      });
+  const bool unpacked = visit_type(BlockTypes{}, weights.layout.type,
+                                   [&]<typename Type>(Type) {
+                                     for (std::uint32_t s = 0; s < columns / kStepColumns; ++s) {
+                                       unpack_step_row<Type>(panel, s, lane, out + s * kStepColumns);
+                                     }
+                                   }) ||
+                        visit_type(FloatTypes{}, weights.layout.type, [&]<typename Type>(Type) {
+                          for (std::uint32_t c = 0; c < columns; ++c)
+                            out[c] = Type::value(panel + Type::offset(c, lane));
+                        });
   CARAT_CHECK(unpacked);
 }
 
