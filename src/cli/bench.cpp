@@ -202,7 +202,7 @@ double measure_ceiling(Session& session) {
   double best = 0;
   for (const MappedBlock& block : session.budget().blocks()) {
     if (block.category != MemoryCategory::weights) continue;
-    best = std::max(best, read_gb_per_s(*session.decoder().ops().pool, {block.data, block.bytes}, kCeilingSeconds));
+    best = std::max(best, read_rate(*session.decoder().ops().pool, {block.data, block.bytes}, kCeilingSeconds).gb_per_s);
   }
   return best;
 }
