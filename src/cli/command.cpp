@@ -147,7 +147,7 @@ LoadProgress progress_bar(std::string what, bool quiet, ProgressUnit unit) {
                  amount(total, unit), amount(static_cast<std::uint64_t>(rate), unit), left);
       state->drawn = true;
       state->shown = now;
-    } else if (!terminal && seconds > 2 && since > 3 && done < total) {
+    } else if (!terminal && seconds > 2 && since > 3 && done > 0 && done < total) {
       fmt::print(stderr, "carat: {}: {} of {}, {:.0f} s left\n", what, amount(done, unit), amount(total, unit), left);
       state->shown = now;
     }

@@ -5,7 +5,9 @@
 
 #include "arch/families.h"
 #include "arch/tensor_roles.h"
+#include "cli/ceiling_cache.h"
 #include "cli/command.h"
+#include "os/machine.h"
 
 namespace carat::cli {
 namespace {
@@ -39,8 +41,16 @@ std::uint64_t preset_weights(const ModelConfig& config, DType quant) {
 /// About what a tokenizer of that many pieces keeps; a file's own is counted exactly.
 constexpr std::uint64_t kTokenizerBytesPerPiece = 48;
 
-Result<Plan> plan_preset(const PlanOptions& options) {
-  CARAT_ASSIGN(const SessionOptions asked, options.common.session());
+/// What the options ask, with the speed that `doctor` measured here before, if it did.
+Result<SessionOptions> session_options(const PlanOptions& options) {
+  CARAT_ASSIGN(SessionOptions asked, options.common.session());
+  CARAT_ASSIGN(const KernelTable* kernels, select_kernel_table(asked.isa));
+  const Machine machine = read_machine();
+  asked.measured_speed = measured_speed(machine, kernels->name, asked.threads.value_or(machine.cpus.threads));
+  return asked;
+}
+
+Result<Plan> plan_preset(const PlanOptions& options, const SessionOptions& asked) {
   CARAT_ASSIGN(const ModelConfig config, config_from_preset(options.preset));
   CARAT_TRY(check_kv_options(config, asked));
   const std::optional<DType> quant = dtype_from_name(options.quant);
@@ -53,7 +63,7 @@ Result<Plan> plan_preset(const PlanOptions& options) {
   return plan_model(config, model, asked, process, KvType::bf16);
 }
 
-nlohmann::ordered_json to_json(const Plan& plan) {
+nlohmann::ordered_json to_json(const Plan& plan, bool measured) {
   nlohmann::ordered_json categories;
   for (int i = 0; i < kMemoryCategoryCount; ++i) {
     const auto category = static_cast<MemoryCategory>(i);
@@ -84,11 +94,11 @@ nlohmann::ordered_json to_json(const Plan& plan) {
           {"expected",
            {{"prefill_tokens_per_s", plan.prefill_tokens_per_s},
             {"decode_tokens_per_s", plan.decode_tokens_per_s},
-            {"estimated", true}}},
+            {"estimated", !measured}}},
           {"suggestions", std::move(suggestions)}};
 }
 
-std::string to_text(const Plan& plan) {
+std::string to_text(const Plan& plan, bool measured) {
   std::string text = fmt::format("ctx {}, {} {}, chunk {}, KV {} local, {} global\n", plan.ask.context,
                                  plan.ask.parallel, plan.ask.parallel == 1 ? "sequence" : "sequences", plan.ask.chunk,
                                  name(plan.ask.kv_local), name(plan.ask.kv_global));
@@ -99,8 +109,9 @@ std::string to_text(const Plan& plan) {
       "  room for     ctx {} with these sequences (then {} runs out), or {} sequences with this ctx "
       "(then {})\n",
       plan.max_context, name(plan.grows_with_context), plan.max_parallel, name(plan.grows_with_parallel));
-  text += fmt::format("  expected     prefill {:.0f}, decode {:.0f} tokens/s (estimated from the CPU's type)\n",
-                      plan.prefill_tokens_per_s, plan.decode_tokens_per_s);
+  text += fmt::format("  expected     prefill {:.0f}, decode {:.0f} tokens/s ({})\n", plan.prefill_tokens_per_s,
+                      plan.decode_tokens_per_s,
+                      measured ? "by the ceilings measured here" : "estimated from the CPU's type; measure: carat doctor");
   return text;
 }
 
@@ -108,14 +119,16 @@ Status run_plan(const PlanOptions& options) {
   if (options.common.model.empty() == options.preset.empty()) {
     return invalid("plan: give either a model or --arch PRESET");
   }
+  CARAT_ASSIGN(const SessionOptions asked, session_options(options));
   Planned planned;
   if (options.preset.empty()) {
-    CARAT_ASSIGN(const SessionOptions asked, options.common.session());
     CARAT_ASSIGN(planned, plan_session(asked));
   } else {
-    CARAT_ASSIGN(planned.plan, plan_preset(options));
+    CARAT_ASSIGN(planned.plan, plan_preset(options, asked));
   }
-  CARAT_TRY(options.common.json ? print_json(to_json(planned.plan)) : write_stdout(to_text(planned.plan)));
+  const bool measured = asked.measured_speed.has_value();
+  CARAT_TRY(options.common.json ? print_json(to_json(planned.plan, measured))
+                                : write_stdout(to_text(planned.plan, measured)));
   return check_fits(planned);
 }
 

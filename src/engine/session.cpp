@@ -113,9 +113,9 @@ Result<ProcessFacts> process_facts(const std::optional<MemoryLimitAsk>& memory, 
   facts.fixed = resident.peak + resident.swapped + kLaterFixedBytes +
                 static_cast<std::uint64_t>(facts.threads) * kThreadFixedBytes;
   lower_to_mapping_room(facts, resident);
-  // Estimates until `doctor` measures them: DRAM read of one core, and int8 products by instruction set.
-  facts.read_gb_per_s = std::min(facts.threads, 4) * 14.0;
-  facts.prefill_tops = facts.threads * (machine.cpu.avx512_vnni ? 0.3 : 0.06);
+  // DRAM read of one core, and int8 products by instruction set.
+  facts.estimated_speed = {std::min(facts.threads, 4) * 14.0,
+                           facts.threads * (machine.cpu.avx512_vnni ? 0.3 : 0.06)};
   return facts;
 }
 
@@ -133,8 +133,9 @@ Plan plan_model(const ModelConfig& config, const ModelFacts& model, const Sessio
   facts.io = std::max(model.staging, options.input_bytes) + model.io +
              Engine::batch_bytes(std::max(options.chunk, options.parallel));
   facts.fixed = process.fixed;
-  facts.read_gb_per_s = process.read_gb_per_s;
-  facts.prefill_tops = process.prefill_tops;
+  const SpeedFacts speed = options.measured_speed.value_or(process.estimated_speed);
+  facts.read_gb_per_s = speed.read_gb_per_s;
+  facts.prefill_tops = speed.prefill_tops;
 
   PlanAsk ask;
   ask.parallel = options.parallel;

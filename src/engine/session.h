@@ -32,6 +32,12 @@ Result<MemoryLimitAsk> parse_memory(const std::string& text);
 /// Exact: as the reference computes it, with float activations and KV. Normal: the kernels' own forms.
 enum class Precision : std::uint8_t { normal, exact };
 
+/// What a plan's expected speed is made of.
+struct SpeedFacts {
+  double read_gb_per_s = 0;  ///< at which decode reads
+  double prefill_tops = 0;   ///< 10^12 operations a second that prefill does
+};
+
 struct SessionOptions {
   std::string model;
   std::optional<MemoryLimitAsk> memory;
@@ -52,6 +58,7 @@ struct SessionOptions {
   bool sampler = true;            ///< tokens will be chosen: count the sampler's scratch
   /// For commands that compare numbers: models with float weights run exactly, unless KV types are given.
   bool exact_for_float_weights = false;
+  std::optional<SpeedFacts> measured_speed;  ///< default: estimated from the CPU
 };
 
 /// The part of a session that exists before anything is loaded: the header, the plan, the budget.
@@ -81,8 +88,7 @@ struct ProcessFacts {
   std::string limit_source;  ///< "--memory", "80% of MemAvailable", a cgroup file, "ulimit -v"
   std::string lowered_by;    ///< the same, when it is less than was asked
   std::uint64_t fixed = 0;
-  double read_gb_per_s = 0;  ///< estimated from the CPU
-  double prefill_tops = 0;
+  SpeedFacts estimated_speed;
   int threads = 1;
   std::vector<int> cpus;  ///< to pin the threads to
 };
