@@ -17,6 +17,13 @@ TEST(Bench, MachineOutputHasEveryKind) {
     EXPECT_GT(figure["min"], 0) << result;
     // Weights at least are read for every step.
     EXPECT_EQ(result.contains("bytes_a_step"), result["kind"] == "decode" || result["kind"] == "batch_decode");
+    EXPECT_EQ(result.contains("operations_a_token"), result["kind"] == "prefill");
+    if (result["kind"] == "prefill" && json["machine"]["int8_tops"].is_number()) {
+      EXPECT_NEAR(double{result["ceiling_fraction"]},
+                  double{result["operations_a_token"]} * double{figure["median"]} /
+                      (double{json["machine"]["int8_tops"]} * 1e12),
+                  1e-9);
+    }
     if (result.contains("bytes_a_step")) {
       EXPECT_GT(result["bytes_a_step"], 100000);
       EXPECT_GT(result["ceiling_fraction"], 0);
@@ -35,6 +42,24 @@ TEST(Bench, DepthAddsTheBytesOfItsKeysAndValues) {
       parse(run_carat({"bench", tiny(), "--only", "decode", "--depth", "0,1024", "--repeat", "1", "--json", "-q"}));
   ASSERT_EQ(json["results"].size(), 2U);
   EXPECT_GT(json["results"][1]["bytes_a_step"], json["results"][0]["bytes_a_step"]);
+}
+
+// Each pass of a prompt, 1 and 3 here, asks the head for one row.
+TEST(Bench, OperationsOfPrefillAreCountedFromShapes) {
+  const auto json = parse(run_carat({"bench", tiny(), "--only", "prefill", "--tokens", "4,40", "--chunk", "16",
+                                     "--depth", "0", "--repeat", "1", "--json", "-q"}));
+  const auto info = parse(run_carat({"info", tiny(), "--json", "--no-hash"}));
+  double layers = 0;
+  double head = 0;
+  for (const auto& tensor : info["tensors"]) {
+    const std::string name = tensor["name"];
+    const double elements = double{tensor["rows"]} * double{tensor["columns"]};
+    if (name == "token_embd.weight") head = elements;
+    if (name.starts_with("blk.") && tensor["rows"] > 1) layers += elements;
+  }
+  ASSERT_EQ(json["results"].size(), 2U);
+  EXPECT_DOUBLE_EQ(json["results"][0]["operations_a_token"], 2 * (layers + head / 4));
+  EXPECT_DOUBLE_EQ(json["results"][1]["operations_a_token"], 2 * (layers + head * 3 / 40));
 }
 
 TEST(Bench, SaysWhatItTakes) {
