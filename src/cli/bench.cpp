@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "arch/families.h"
+#include "base/log.h"
 #include "base/profile.h"
 #include "cli/bench_report.h"
 #include "cli/command.h"
@@ -267,7 +269,21 @@ Status measure_batches(const BenchOptions& options, SessionOptions asked, std::s
   return ok_status();
 }
 
+/// What was measured; of random weights also what they are made of, which is a note, too.
+Result<nlohmann::ordered_json> model_json(const SessionOptions& asked) {
+  if (!asked.random) return nlohmann::ordered_json{{"name", asked.model}};
+  CARAT_ASSIGN(const ModelConfig config, config_from_preset(asked.random->preset));
+  std::vector<std::string> notes;
+  CARAT_ASSIGN(const ModelFile file, random_model(config, *asked.random, &notes));
+  for (const std::string& note : notes) log_note(fmt::format("--quant {}: {}", name(asked.random->quant), note));
+  return nlohmann::ordered_json{
+      {"name", file.path}, {"arch", config.name}, {"quant", name(asked.random->quant)}, {"other_types", notes}};
+}
+
 Status run_bench(const BenchOptions& options) {
+  if (options.common.model.empty() == options.common.preset.empty()) {
+    return invalid("bench: give either a model or --arch PRESET");
+  }
   CARAT_ASSIGN(SessionOptions asked, options.common.session());
   asked.sampler = false;
   CARAT_ASSIGN(const std::vector<std::string> wanted, kinds(options.only));
@@ -279,6 +295,7 @@ Status run_bench(const BenchOptions& options) {
   CARAT_ASSIGN(const KernelTable* kernels, select_kernel_table(options.common.isa));
   CARAT_ASSIGN(const ProcessFacts process, process_facts(asked.memory, asked.threads));
   BenchReport report;
+  CARAT_ASSIGN(report.model, model_json(asked));
   if (has("load") || has("first_token")) {
     CARAT_TRY(measure_start(options, asked, has("load"), has("first_token"), report));
   }
@@ -290,7 +307,6 @@ Status run_bench(const BenchOptions& options) {
   report.cpu = read_machine().cpu.brand;
   report.isa = kernels->name;
   report.threads = process.threads;
-  report.model = {{"name", options.common.model}};
   if (options.common.json) return print_json(to_json(report));
   return write_stdout(to_text(report));
 }
@@ -302,7 +318,8 @@ void add_bench(CLI::App& app, Action& action) {
   CLI::App* command =
       add_command(app, action, "bench", "measure loading, prefill, decode and batches of random tokens",
                   "carat bench gemma3-270m --only prefill,decode --tokens 512 --depth 0,4096", options, run_bench);
-  add_model_options(*command, options->common);
+  add_model_options(*command, options->common, false);
+  add_preset_options(*command, options->common);
   add_memory_options(*command, options->common);
   command->add_option("--only", options->only, fmt::format("what to measure (default: {})", fmt::join(kKinds, ",")));
   command->add_option("--tokens", options->tokens, "prompt lengths of prefill (default: 16,128,512,2048)");

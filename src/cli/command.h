@@ -17,6 +17,9 @@ using Action = std::function<Status()>;
 
 struct CommonOptions {
   std::string model;
+  std::string preset;  ///< --arch, in place of the model
+  std::string quant = "q4_0";
+  std::string head_type;
   std::string memory;
   std::string kv_local;
   std::string kv_global;
@@ -58,6 +61,8 @@ CLI::App* add_command(CLI::App& app, Action& action, const char* name, const cha
 /// MODEL, and the options every command has (--json, -v, -q, --threads, --isa).
 void add_model_options(CLI::App& command, CommonOptions& options, bool model_required = true);
 void add_verbosity_options(CLI::App& command, CommonOptions& options);
+/// --arch, --quant and --head-type, in place of MODEL.
+void add_preset_options(CLI::App& command, CommonOptions& options);
 /// --memory, --ctx, --chunk, and the options of the KV cache.
 void add_memory_options(CLI::App& command, CommonOptions& options);
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "arch/families.h"
-#include "arch/tensor_roles.h"
+#include "base/log.h"
 #include "cli/ceiling_cache.h"
 #include "cli/command.h"
 #include "os/machine.h"
@@ -14,29 +14,7 @@ namespace {
 
 struct PlanOptions {
   CommonOptions common;
-  std::string preset;
-  std::string quant = "q4_0";
 };
-
-/// Packed bytes of a preset's weights when every matrix has type `quant`; where the width does not fit the type's
-/// block, what llama.cpp's quantizer falls back to.
-std::uint64_t preset_weights(const ModelConfig& config, DType quant) {
-  std::uint64_t bytes = 0;
-  for (const TensorSlot& slot : tensor_slots(config)) {
-    if (slot.optional) continue;
-    if (is_vector(slot.role)) {
-      bytes += slot.shape.columns * sizeof(float);
-      continue;
-    }
-    DType type = quant;
-    if (slot.shape.columns % info(type).block_elements != 0) type = DType::q8_0;
-    if (slot.shape.columns % info(type).block_elements != 0) type = DType::f16;
-    bytes +=
-        PackedLayout{type, static_cast<std::uint32_t>(slot.shape.rows), static_cast<std::uint32_t>(slot.shape.columns)}
-            .bytes();
-  }
-  return bytes;
-}
 
 /// About what a tokenizer of that many pieces keeps; a file's own is counted exactly.
 constexpr std::uint64_t kTokenizerBytesPerPiece = 48;
@@ -50,16 +28,16 @@ Result<SessionOptions> session_options(const PlanOptions& options) {
   return asked;
 }
 
-Result<Plan> plan_preset(const PlanOptions& options, const SessionOptions& asked) {
-  CARAT_ASSIGN(const ModelConfig config, config_from_preset(options.preset));
+Result<Plan> plan_preset(const SessionOptions& asked) {
+  CARAT_ASSIGN(const ModelConfig config, config_from_preset(asked.random->preset));
   CARAT_TRY(check_kv_options(config, asked));
-  const std::optional<DType> quant = dtype_from_name(options.quant);
-  if (!quant || info(*quant).gguf_type < 0) {
-    return invalid(fmt::format("--quant {}: not a weight type; examples: q4_0, q8_0, q4_k, bf16", options.quant));
-  }
+  std::vector<std::string> notes;
+  CARAT_ASSIGN(const ModelFile file, random_model(config, *asked.random, &notes));
+  for (const std::string& note : notes) log_note(fmt::format("--quant {}: {}", name(asked.random->quant), note));
+  CARAT_ASSIGN(const KernelTable* kernels, select_kernel_table(asked.isa));
+  CARAT_ASSIGN(const WeightsLayout layout, make_weights_layout(config, file.tensors, *kernels));
   CARAT_ASSIGN(const ProcessFacts process, process_facts(asked.memory, asked.threads));
-  const ModelFacts model{preset_weights(config, *quant), config.vocab * kTokenizerBytesPerPiece,
-                         static_cast<std::uint64_t>(process.threads) << 20};
+  const ModelFacts model{layout.bytes, config.vocab * kTokenizerBytesPerPiece, loading_bytes(layout, process.threads)};
   return plan_model(config, model, asked, process, KvType::bf16);
 }
 
@@ -109,22 +87,23 @@ std::string to_text(const Plan& plan, bool measured) {
       "  room for     ctx {} with these sequences (then {} runs out), or {} sequences with this ctx "
       "(then {})\n",
       plan.max_context, name(plan.grows_with_context), plan.max_parallel, name(plan.grows_with_parallel));
-  text += fmt::format("  expected     prefill {:.0f}, decode {:.0f} tokens/s ({})\n", plan.prefill_tokens_per_s,
-                      plan.decode_tokens_per_s,
-                      measured ? "by the ceilings measured here" : "estimated from the CPU's type; measure: carat doctor");
+  text +=
+      fmt::format("  expected     prefill {:.0f}, decode {:.0f} tokens/s ({})\n", plan.prefill_tokens_per_s,
+                  plan.decode_tokens_per_s,
+                  measured ? "by the ceilings measured here" : "estimated from the CPU's type; measure: carat doctor");
   return text;
 }
 
 Status run_plan(const PlanOptions& options) {
-  if (options.common.model.empty() == options.preset.empty()) {
+  if (options.common.model.empty() == options.common.preset.empty()) {
     return invalid("plan: give either a model or --arch PRESET");
   }
   CARAT_ASSIGN(const SessionOptions asked, session_options(options));
   Planned planned;
-  if (options.preset.empty()) {
+  if (!asked.random) {
     CARAT_ASSIGN(planned, plan_session(asked));
   } else {
-    CARAT_ASSIGN(planned.plan, plan_preset(options, asked));
+    CARAT_ASSIGN(planned.plan, plan_preset(asked));
   }
   const bool measured = asked.measured_speed.has_value();
   CARAT_TRY(options.common.json ? print_json(to_json(planned.plan, measured))
@@ -141,8 +120,7 @@ void add_plan(CLI::App& app, Action& action) {
   add_model_options(*command, options->common, false);
   add_memory_options(*command, options->common);
   command->add_option("--parallel", options->common.parallel, "sequences at once")->check(CLI::Range(1U, 1024U));
-  command->add_option("--arch", options->preset, "plan a preset instead of a file: gemma3-1b, …");
-  command->add_option("--quant", options->quant, "weight type of --arch");
+  add_preset_options(*command, options->common);
 }
 
 }  // namespace carat::cli

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "arch/families.h"
 #include "base/log.h"
 #include "engine/engine.h"
 #include "memory/resident.h"
@@ -192,12 +193,17 @@ Result<Planned> plan_session(const SessionOptions& options) {
   planned.cpus = process.cpus;
   planned.budget = std::make_unique<Budget>(process.limit);
   CARAT_ASSIGN(planned.kernels, select_kernel_table(options.isa));
-  CARAT_ASSIGN(const std::string path, resolve_model(options.model));
-  CARAT_ASSIGN(planned.file, ModelFile::open(path, *planned.budget));
+  if (options.random) {
+    CARAT_ASSIGN(const ModelConfig config, config_from_preset(options.random->preset));
+    CARAT_ASSIGN(planned.file, random_model(config, *options.random));
+  } else {
+    CARAT_ASSIGN(const std::string path, resolve_model(options.model));
+    CARAT_ASSIGN(planned.file, ModelFile::open(path, *planned.budget));
+  }
   const ModelFile& file = planned.file;
   CARAT_TRY(check_kv_options(file.config, options));
   auto layout = make_weights_layout(file.config, file.tensors, *planned.kernels);
-  if (!layout.ok()) return std::move(layout).status().with_context(path);
+  if (!layout.ok()) return std::move(layout).status().with_context(file.path);
   planned.layout = std::move(layout).value();
 
   const bool exact =
@@ -250,7 +256,7 @@ Status Session::load(const LoadProgress& progress) {
   chat_template_ = planned_.file.chat_template();
   // The header's bytes have served: they must not add to the peak while the weights come in.
   planned_.file.meta = MetaMap();
-  auto weights = load_weights(config(), planned_.layout, planned_.file.files, budget, *pool_, progress);
+  auto weights = load_weights(config(), planned_.layout, *planned_.file.tensor_source(), budget, *pool_, progress);
   if (!weights.ok()) return std::move(weights).status().with_context(planned_.file.path);
   weights_ = std::move(weights).value();
   CARAT_ASSIGN(kv_, KvPool::create(budget, config(), plan.ask, kernels()));

@@ -14,6 +14,7 @@
 #include "memory/budget.h"
 #include "model/decoder.h"
 #include "model/model_file.h"
+#include "model/random_model.h"
 #include "model/weights.h"
 #include "planner/plan.h"
 #include "text/tokenizer.h"
@@ -40,6 +41,7 @@ struct SpeedFacts {
 
 struct SessionOptions {
   std::string model;
+  std::optional<RandomModelAsk> random;  ///< in place of `model`
   std::optional<MemoryLimitAsk> memory;
   std::optional<std::uint32_t> context;  ///< default: the largest of min(trained, default_context) that fits
   std::uint32_t default_context = 8192;

@@ -62,7 +62,27 @@ TEST(Bench, OperationsOfPrefillAreCountedFromShapes) {
   EXPECT_DOUBLE_EQ(json["results"][1]["operations_a_token"], 2 * (layers + head * 3 / 40));
 }
 
+TEST(Bench, APresetNeedsNoFile) {
+  const auto run = run_carat({"bench", "--arch", "smollm2-135m", "--quant", "q4_k", "--only", "load,prefill,decode",
+                              "--tokens", "16", "--depth", "0", "--repeat", "1", "--json"});
+  const auto json = parse(run);
+  EXPECT_EQ(json["results"].size(), 3U);
+  EXPECT_EQ(json["model"]["arch"], "smollm2-135m");
+  EXPECT_EQ(json["model"]["quant"], "q4_k");
+  EXPECT_EQ(json["model"]["other_types"].size(), 2U);
+  EXPECT_NE(run.err.find("matrices of 576 columns"), std::string::npos) << run.err;
+  // The plan knows the same weights.
+  const auto plan = parse(run_carat({"plan", "--arch", "smollm2-135m", "--quant", "q4_k", "--json"}));
+  EXPECT_EQ(plan["categories"]["weights"], json["memory"]["categories"]["weights"]["planned"]);
+}
+
 TEST(Bench, SaysWhatItTakes) {
+  expect_refused(run_carat({"bench"}), 2, "--arch");
+  expect_refused(run_carat({"bench", tiny(), "--arch", "gemma3-1b"}), 2, "--arch");
+  expect_refused(run_carat({"bench", "--arch", "nonsense"}), 2, "gemma3-1b");
+  expect_refused(run_carat({"bench", "--arch", "gemma3-1b", "--quant", "i32"}), 2, "--quant");
+  expect_refused(run_carat({"bench", "--arch", "gemma3-1b", "--head-type", "q9"}), 2, "--head-type");
+  expect_refused(run_carat({"bench", "--arch", "gemma3-27b", "--memory", "500M", "-q"}), 3, "does not fit");
   expect_refused(run_carat({"bench", tiny(), "--only", "decode,speed"}), 2, "'speed'");
   expect_refused(run_carat({"bench", tiny(), "--depth", "1,,2"}), 2, "--depth");
   expect_refused(run_carat({"bench", tiny(), "--tokens", "0"}), 2, "--tokens");
