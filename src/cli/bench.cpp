@@ -11,10 +11,12 @@
 #include "arch/families.h"
 #include "base/log.h"
 #include "base/profile.h"
+#include "cli/bench_plot.h"
 #include "cli/bench_report.h"
 #include "cli/command.h"
 #include "metrics/read_ceiling.h"
 #include "model/traffic.h"
+#include "os/file.h"
 #include "os/machine.h"
 #include "os/signals.h"
 
@@ -35,6 +37,7 @@ struct BenchOptions {
   std::string depth = "0,4096,8192";
   std::string batch = "1,2,4,8";
   std::uint32_t repeat = 5;
+  std::string plot;
 };
 
 Result<std::vector<std::uint32_t>> numbers(const char* option, const std::string& text, std::uint32_t least,
@@ -294,6 +297,12 @@ Status run_bench(const BenchOptions& options) {
   if (!has("prefill")) tokens.clear();
   CARAT_ASSIGN(const KernelTable* kernels, select_kernel_table(options.common.isa));
   CARAT_ASSIGN(const ProcessFacts process, process_facts(asked.memory, asked.threads));
+  // Opened now, so that a place that cannot be written is known before minutes of work.
+  std::optional<AtomicFile> plot;
+  if (!options.plot.empty()) {
+    CARAT_ASSIGN(AtomicFile file, AtomicFile::create(options.plot));
+    plot.emplace(std::move(file));
+  }
   BenchReport report;
   CARAT_ASSIGN(report.model, model_json(asked));
   if (has("load") || has("first_token")) {
@@ -307,6 +316,10 @@ Status run_bench(const BenchOptions& options) {
   report.cpu = read_machine().cpu.brand;
   report.isa = kernels->name;
   report.threads = process.threads;
+  if (plot) {
+    CARAT_TRY(plot->write(bench_svg(report)));
+    CARAT_TRY(plot->commit());
+  }
   if (options.common.json) return print_json(to_json(report));
   return write_stdout(to_text(report));
 }
@@ -325,6 +338,7 @@ void add_bench(CLI::App& app, Action& action) {
   command->add_option("--tokens", options->tokens, "prompt lengths of prefill (default: 16,128,512,2048)");
   command->add_option("--depth", options->depth, "tokens before them, and before decode (default: 0,4096,8192)");
   command->add_option("--batch", options->batch, "sequences at once of batch_decode (default: 1,2,4,8)");
+  command->add_option("--plot", options->plot, "also draw the figures into this SVG file");
   command->add_option("--repeat", options->repeat, "samples of each figure (default: 5)")->check(CLI::Range(1, 1000));
 }
 

@@ -76,7 +76,31 @@ TEST(Bench, APresetNeedsNoFile) {
   EXPECT_EQ(plan["categories"]["weights"], json["memory"]["categories"]["weights"]["planned"]);
 }
 
+// A bar for each figure, longer for more, inside its picture; a ceiling behind where there is one.
+TEST(Bench, PlotsEveryFigure) {
+  const TemporaryFolder folder;
+  const auto json = parse(run_carat({"bench", tiny(), "--only", "load,prefill,decode", "--tokens", "3,65", "--depth",
+                                     "0", "--repeat", "2", "--plot", folder / "b.svg", "--json", "-q"}));
+  EXPECT_EQ(folder.files(), 1U);
+  const std::string svg = read_bytes(folder / "b.svg");
+  EXPECT_TRUE(svg.starts_with("<svg ")) << svg.substr(0, 100);
+  EXPECT_TRUE(svg.ends_with("</svg>\n"));
+  const auto count = [&](const std::string& text) {
+    std::size_t found = 0;
+    for (std::size_t at = svg.find(text); at != std::string::npos; at = svg.find(text, at + 1)) ++found;
+    return found;
+  };
+  EXPECT_EQ(count("class=\"s\""), json["results"].size());
+  EXPECT_EQ(count("class=\"t\""), 3U);
+  std::size_t ceilings = 0;
+  for (const auto& result : json["results"]) ceilings += result["ceiling_fraction"].is_number() ? 1 : 0;
+  EXPECT_EQ(count("opacity"), ceilings);
+  EXPECT_NE(svg.find(">65 tokens<"), std::string::npos);
+  EXPECT_EQ(svg.find("nan"), std::string::npos);
+}
+
 TEST(Bench, SaysWhatItTakes) {
+  expect_refused(run_carat({"bench", tiny(), "--plot", "/no/such/folder/b.svg"}), 2, "/no/such/folder");
   expect_refused(run_carat({"bench"}), 2, "--arch");
   expect_refused(run_carat({"bench", tiny(), "--arch", "gemma3-1b"}), 2, "--arch");
   expect_refused(run_carat({"bench", "--arch", "nonsense"}), 2, "gemma3-1b");
