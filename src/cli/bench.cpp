@@ -198,15 +198,18 @@ Result<BenchFigure> measure(Bench& bench, BenchFigure figure, std::uint32_t rows
   return figure;
 }
 
-/// Reads the packed weights: they are resident, and as large as what decode reads.
-double measure_ceiling(Session& session) {
-  double best = 0;
+/// Reads the packed weights: they are resident, and as large as what decode reads. Called before and after the figures,
+/// and the best of all calls counts: where the machine's speed drifts between them, figures would pass their ceiling.
+void measure_ceilings(Session& session, bool products, BenchReport& report) {
+  ThreadPool& pool = *session.decoder().ops().pool;
   for (const MappedBlock& block : session.budget().blocks()) {
     if (block.category != MemoryCategory::weights) continue;
-    best =
-        std::max(best, read_rate(*session.decoder().ops().pool, {block.data, block.bytes}, kCeilingSeconds).gb_per_s);
+    const ReadRate rate = read_rate(pool, {block.data, block.bytes}, kCeilingSeconds);
+    report.read_gb_per_s = std::max(report.read_gb_per_s, rate.gb_per_s);
   }
-  return best;
+  if (!products) return;
+  const ProductRate rate = best_product_rate(pool, ProductForm::int8, kCeilingSeconds);
+  if (rate.tops > report.int8.tops) report.int8 = rate;
 }
 
 /// Opens the model several times: the seconds of a load, and those to the first token's logits.
@@ -235,10 +238,7 @@ Status measure_rates(const BenchOptions& options, SessionOptions asked, std::spa
   asked.context = deepest + longest;
   CARAT_ASSIGN(auto session, Session::open(asked, progress_bar("loading", options.common.quiet)));
   Bench bench(*session);
-  report.read_gb_per_s = measure_ceiling(*session);
-  if (!tokens.empty()) {
-    report.int8 = best_product_rate(*session->decoder().ops().pool, ProductForm::int8, kCeilingSeconds);
-  }
+  measure_ceilings(*session, !tokens.empty(), report);
   for (const std::uint32_t depth : depths) {
     for (const std::uint32_t count : tokens) {
       CARAT_ASSIGN(BenchFigure figure,
@@ -250,6 +250,7 @@ Status measure_rates(const BenchOptions& options, SessionOptions asked, std::spa
                                              kDecodeSteps, options.repeat));
     report.figures.push_back(std::move(figure));
   }
+  measure_ceilings(*session, !tokens.empty(), report);
   report.memory = memory_json(*session);
   return ok_status();
 }
@@ -261,13 +262,14 @@ Status measure_batches(const BenchOptions& options, SessionOptions asked, std::s
   asked.logits_rows = asked.parallel;
   CARAT_ASSIGN(auto session, Session::open(asked, progress_bar("loading", options.common.quiet)));
   Bench bench(*session);
-  if (report.read_gb_per_s == 0) report.read_gb_per_s = measure_ceiling(*session);
+  measure_ceilings(*session, false, report);
   for (const std::uint32_t batch : batches) {
     CARAT_ASSIGN(BenchFigure figure,
                  measure(bench, {.kind = "batch_decode", .tokens = kDecodeSteps, .depth = kBatchDepth, .batch = batch},
                          1, kDecodeSteps, options.repeat));
     report.figures.push_back(std::move(figure));
   }
+  measure_ceilings(*session, false, report);
   if (report.memory.is_null()) report.memory = memory_json(*session);
   return ok_status();
 }

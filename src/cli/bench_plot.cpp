@@ -53,7 +53,7 @@ std::string label(const BenchFigure& figure) {
 std::string value_text(const BenchFigure& figure) {
   const double median = figure.median();
   std::string text = fmt::format("{:.{}f}", median, figure.seconds() ? 3 : median < 100 ? 1 : 0);
-  if (figure.ceiling_fraction > 0) text += fmt::format("  {:.0f}%", 100 * figure.ceiling_fraction);
+  if (figure.ceiling_fraction > 0) text += fmt::format(" ({:.0f}%)", 100 * figure.ceiling_fraction);
   return text;
 }
 
