@@ -1,19 +1,23 @@
 #!/usr/bin/env python3
-"""carat and llama.cpp in turns, on the same file, threads and CPUs.
+"""carat and llama.cpp in turns, on the same files, threads and CPUs.
 
-    bench/peers.py --setup                          # once: builds llama-cpp-python for this CPU
-    bench/peers.py --carat build/carat MODEL.gguf   # table on stderr, JSON on stdout
-    bench/peers.py --carat build/carat MODEL.gguf --depth 0,4096 --rounds 7
+    bench/peers.py --setup                            # once: builds llama-cpp-python for this CPU
+    bench/peers.py MODEL.gguf MORE.gguf               # table on stderr, JSON on stdout
+    bench/peers.py MODEL.gguf --prefill 16,33,65,512,2048 --depth 0,4096 --rounds 7 --markdown table.md
 
-Each round runs both programs, each in a process of its own, and swaps their order; the machine's
-drift so falls on both. A round's figure is the median of its repetitions; the table shows the
-median over the rounds, their least and greatest, and the median of the rounds' ratios.
+Models that are not at hand are written with random weights of their true shapes, tokenizer from any file:
 
-prefill  tokens/s of one prompt of --tokens ids appended at --depth, logits of the last only
-decode   tokens/s of --generate single steps at --depth, no sampling counted for llama.cpp
+    build/random_model gemma3-270m.gguf gemma3-1b-q4_0.gguf --arch gemma3-1b --quant q4_0
 
-carat is asked by `carat bench --json`; a carat without it by `carat run --json` (depth 0 only).
-llama.cpp: weights mapped as it does by default, flash attention auto, F16 KV unless --llama-kv.
+Each round runs both programs on every file, each in a process of its own, and swaps their order; the
+machine's drift so falls on both. A round's figure is the median of its repetitions; the table shows the
+median over the rounds, their least and greatest, and the same of the rounds' ratios.
+
+prefill  tokens/s of one prompt of each of --prefill ids appended at each --depth, logits of the last only
+decode   tokens/s of --generate single steps at each --depth, no sampling counted
+
+carat is asked by `carat bench --json`. llama.cpp: weights mapped as it does by default, flash attention
+auto, F16 KV unless --llama-kv.
 """
 
 import argparse
@@ -36,7 +40,6 @@ CMAKE_ARGUMENTS = (
     "-DLLAMA_BUILD_TOOLS=OFF -DLLAMA_CURL=OFF"
 )
 LLAMA_KV = {"f16": 1, "f32": 0, "bf16": 30, "q8_0": 8}  # ggml_type
-SENTENCE = "The quick brown fox jumps over the lazy dog while the old clock strikes seven. "
 
 
 # --- llama.cpp ----------------------------------------------------------------------------
@@ -105,77 +108,74 @@ class LlamaContext:
 
 def llama_worker(arguments) -> None:
     """Runs inside the peer's environment; prints results in carat's form."""
-    depths = parse_depths(arguments.depth)
-    length = max(depths) + arguments.tokens + arguments.generate + 8
-    llama = LlamaContext(str(arguments.model), length, arguments.threads, arguments.llama_kv)
-    llama.feed(llama.ids(arguments.tokens))  # warm-up: pages in, threads up
+    longest = max([*arguments.prefill, arguments.generate])
+    length = max(arguments.depth) + longest + 8
+    llama = LlamaContext(str(arguments.models[0]), length, arguments.threads, arguments.llama_kv)
+    llama.feed(llama.ids(longest))  # warm-up: pages in, threads up
     results = []
-    for depth in depths:
-        rates = {"prefill": [], "decode": []}
-        for _ in range(arguments.repetitions):
-            llama.clear()
-            if depth:
-                llama.feed(llama.ids(depth))
-            prompt = llama.ids(arguments.tokens)
-            started = time.perf_counter()
-            llama.feed(prompt)
-            rates["prefill"].append(arguments.tokens / (time.perf_counter() - started))
-            llama.clear()
-            llama.feed(llama.ids(depth or 1))
-            steps = [llama.ids(1) for _ in range(arguments.generate)]
-            started = time.perf_counter()
-            for step in steps:
-                llama.feed(step)
-            rates["decode"].append(arguments.generate / (time.perf_counter() - started))
-        for kind, samples in rates.items():
-            tokens = arguments.tokens if kind == "prefill" else arguments.generate
-            results.append({"kind": kind, "tokens": tokens, "depth": depth, "batch": 1,
-                            "tokens_per_s": summary(samples)})
+    for depth in arguments.depth:
+        if "prefill" in arguments.only:
+            for tokens in arguments.prefill:
+                rates = [llama_prefill(llama, tokens, depth) for _ in range(arguments.repetitions)]
+                results.append({"kind": "prefill", "tokens": tokens, "depth": depth, "tokens_per_s": summary(rates)})
+        if "decode" in arguments.only:
+            rates = [llama_decode(llama, arguments.generate, depth) for _ in range(arguments.repetitions)]
+            results.append({"kind": "decode", "tokens": arguments.generate, "depth": depth,
+                            "tokens_per_s": summary(rates)})
     print(json.dumps({"results": results}))
 
 
-# --- carat --------------------------------------------------------------------------------
+def llama_prefill(llama: LlamaContext, tokens: int, depth: int) -> float:
+    llama.clear()
+    if depth:
+        llama.feed(llama.ids(depth))
+    prompt = llama.ids(tokens)
+    started = time.perf_counter()
+    llama.feed(prompt)
+    return tokens / (time.perf_counter() - started)
 
 
-def carat_by_bench(arguments) -> list[dict] | None:
-    """None if this build has no usable `bench`."""
-    command = [
-        str(arguments.carat), "bench", str(arguments.model), "--json", "--only", "decode,prefill",
-        "--tokens", str(arguments.tokens), "--depth", arguments.depth,
-        "--threads", str(arguments.threads), *shlex.split(arguments.flags),
-    ]
-    done = run(arguments, command, check=False)
-    if done.returncode != 0:
-        return None
-    results = json.loads(done.stdout)["results"]
-    return [r for r in results if r["kind"] in ("prefill", "decode") and r.get("batch", 1) == 1]
-
-
-def carat_by_run(arguments) -> list[dict]:
-    """Timings of generating after a long prompt: depth 0 only, warm page cache."""
-    words = SENTENCE * (arguments.tokens // 16)
-    command = [
-        str(arguments.carat), "run", str(arguments.model), "-p", words, "-n", str(arguments.generate),
-        "--temp", "0", "--json", "--threads", str(arguments.threads), *shlex.split(arguments.flags),
-    ]
-    samples = {"prefill": [], "decode": []}
-    for _ in range(arguments.repetitions):
-        answer = json.loads(run(arguments, command).stdout)
-        for kind in samples:
-            samples[kind].append(answer["timings"][f"{kind}_tokens_per_s"])
-    counts = {"prefill": answer["prompt_tokens"], "decode": answer["completion_tokens"]}
-    return [{"kind": kind, "tokens": counts[kind], "depth": 0, "batch": 1, "tokens_per_s": summary(values)}
-            for kind, values in samples.items()]
+def llama_decode(llama: LlamaContext, steps: int, depth: int) -> float:
+    llama.clear()
+    llama.feed(llama.ids(depth or 1))
+    ids = [llama.ids(1) for _ in range(steps)]
+    started = time.perf_counter()
+    for step in ids:
+        llama.feed(step)
+    return steps / (time.perf_counter() - started)
 
 
 # --- rounds -------------------------------------------------------------------------------
+
+
+def joined(numbers: list[int]) -> str:
+    return ",".join(str(number) for number in numbers)
+
+
+def carat_results(arguments, model: Path) -> list[dict]:
+    command = [
+        str(arguments.carat), "bench", str(model), "--json", "-q", "--only", ",".join(arguments.only),
+        "--tokens", joined(arguments.prefill), "--depth", joined(arguments.depth),
+        "--repeat", str(arguments.repetitions), "--threads", str(arguments.threads), *shlex.split(arguments.flags),
+    ]
+    return json.loads(run(arguments, command).stdout)["results"]
+
+
+def llama_results(arguments, model: Path) -> list[dict]:
+    command = [
+        str(arguments.llama_python), str(Path(__file__).resolve()), "--llama-worker", str(model),
+        "--prefill", joined(arguments.prefill), "--generate", str(arguments.generate),
+        "--depth", joined(arguments.depth), "--threads", str(arguments.threads), "--only", ",".join(arguments.only),
+        "--repetitions", str(arguments.repetitions), "--llama-kv", arguments.llama_kv,
+    ]
+    return json.loads(run(arguments, command).stdout)["results"]
 
 
 def summary(samples: list[float]) -> dict:
     return {"median": statistics.median(samples), "min": min(samples), "max": max(samples)}
 
 
-def parse_depths(text: str) -> list[int]:
+def numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
 
 
@@ -189,52 +189,33 @@ def run(arguments, command: list[str], check: bool = True) -> subprocess.Complet
     return done
 
 
-def llama_results(arguments) -> list[dict]:
-    python = arguments.llama_python
-    command = [
-        str(python), str(Path(__file__).resolve()), "--llama-worker", str(arguments.model),
-        "--tokens", str(arguments.tokens), "--generate", str(arguments.generate),
-        "--depth", arguments.depth, "--threads", str(arguments.threads),
-        "--repetitions", str(arguments.repetitions), "--llama-kv", arguments.llama_kv,
-    ]
-    return json.loads(run(arguments, command).stdout)["results"]
+SIDES = [("carat", carat_results), ("llama.cpp", llama_results)]
 
 
-def choose_carat(arguments):
-    """The function that measures carat, found by a first try that also warms the page cache."""
-    if not arguments.run_only and carat_by_bench(arguments) is not None:
-        return carat_by_bench, "carat bench"
-    print("carat bench gives no results: using the timings of carat run", file=sys.stderr)
-    if parse_depths(arguments.depth) != [0]:
-        raise SystemExit("carat run measures depth 0 only: give --depth 0")
-    return carat_by_run, "carat run"
-
-
-def compare(arguments) -> dict:
+def compare(arguments, sides=SIDES) -> dict:
     before = machine(arguments)
     if before["load_before"] > 0.5:
         print(f"load average {before['load_before']}: other programs run, the figures will be low and "
               "unfair to the side that waits in barriers", file=sys.stderr)
-    by_carat, way = choose_carat(arguments)
-    sides = [("carat", by_carat), ("llama.cpp", llama_results)]
     rounds: dict[tuple, dict[str, list[float]]] = {}
     for number in range(arguments.rounds):
-        for name, measure in sides if number % 2 == 0 else sides[::-1]:
-            for result in measure(arguments):
-                place = rounds.setdefault((result["kind"], result["depth"]), {})
-                place.setdefault(name, []).append(result["tokens_per_s"]["median"])
+        for place, model in enumerate(arguments.models):
+            for name, measure in sides if number % 2 == 0 else sides[::-1]:
+                for result in measure(arguments, model):
+                    # The steps of decode are each side's own; a rate does not depend on them.
+                    tokens = result["tokens"] if result["kind"] == "prefill" else 0
+                    key = (place, result["depth"], result["kind"], tokens)
+                    rounds.setdefault(key, {}).setdefault(name, []).append(result["tokens_per_s"]["median"])
         print(f"round {number + 1} of {arguments.rounds}", file=sys.stderr, flush=True)
     results = []
-    for (kind, depth), by_name in sorted(rounds.items(), key=lambda item: (item[0][1], item[0][0])):
-        if set(by_name) != {"carat", "llama.cpp"}:
-            continue
-        ratios = [a / b for a, b in zip(by_name["carat"], by_name["llama.cpp"])]
+    for (place, depth, kind, tokens), by_name in sorted(rounds.items()):
+        ratios = [a / b for a, b in zip(by_name["carat"], by_name["llama.cpp"], strict=True)]
         results.append({
-            "kind": kind, "depth": depth,
+            "model": arguments.models[place].name, "kind": kind, "tokens": tokens or None, "depth": depth,
             **{name: {**summary(values), "rounds": values} for name, values in by_name.items()},
-            "ratio": summary(ratios),
+            "ratio": {**summary(ratios), "rounds": ratios},
         })
-    return {"machine": before, "settings": settings(arguments, way), "results": results}
+    return {"machine": before, "settings": settings(arguments), "results": results}
 
 
 def machine(arguments) -> dict:
@@ -247,61 +228,122 @@ def machine(arguments) -> dict:
             "load_before": round(os.getloadavg()[0], 2)}
 
 
-def settings(arguments, way: str) -> dict:
+def settings(arguments) -> dict:
     return {
-        "model": arguments.model.name, "tokens": arguments.tokens, "generate": arguments.generate,
-        "rounds": arguments.rounds, "repetitions": arguments.repetitions, "carat": way,
-        "carat_flags": arguments.flags, "llama": PACKAGE, "llama_kv": arguments.llama_kv,
+        "models": [model.name for model in arguments.models], "prefill": arguments.prefill,
+        "depth": arguments.depth, "generate": arguments.generate, "rounds": arguments.rounds,
+        "repetitions": arguments.repetitions, "carat_flags": arguments.flags, "llama": PACKAGE,
+        "llama_kv": arguments.llama_kv,
     }
 
 
-def print_table(report: dict) -> None:
-    print(f"{report['settings']['model']} on {report['machine']['cpu']}, "
-          f"{report['machine']['threads']} threads; tokens/s, median [least, greatest]", file=sys.stderr)
-    print(f"{'kind':8s} {'depth':>6s} {'carat':>26s} {'llama.cpp':>26s} {'ratio':>20s}", file=sys.stderr)
+def rows_of(report: dict) -> list[list[str]]:
+    rows = []
     for result in report["results"]:
-        cells = []
+        what = result["kind"] if result["tokens"] is None else f"{result['kind']} {result['tokens']}"
+        row = [result["model"], what, str(result["depth"])]
         for name, digits in (("carat", 1), ("llama.cpp", 1), ("ratio", 2)):
             value = result[name]
-            cells.append(f"{value['median']:.{digits}f} [{value['min']:.{digits}f}, {value['max']:.{digits}f}]")
-        print(f"{result['kind']:8s} {result['depth']:6d} {cells[0]:>26s} {cells[1]:>26s} {cells[2]:>20s}",
-              file=sys.stderr)
+            row.append(f"{value['median']:.{digits}f} [{value['min']:.{digits}f}, {value['max']:.{digits}f}]")
+        rows.append(row)
+    return rows
+
+
+COLUMNS = ["file", "what", "depth", "carat", "llama.cpp", "ratio"]
+
+
+def title(report: dict) -> str:
+    return (f"{report['machine']['cpu']}, {report['machine']['threads']} threads; tokens/s, median [least, greatest] "
+            f"over {report['settings']['rounds']} rounds")
+
+
+def plain_table(report: dict) -> str:
+    rows = [COLUMNS, *rows_of(report)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+    return "\n".join([title(report), *lines])
+
+
+def markdown_table(report: dict) -> str:
+    rows = [COLUMNS, ["---"] * len(COLUMNS), *rows_of(report)]
+    return "\n".join([title(report), "", *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("model", type=Path, nargs="?")
+    parser.add_argument("models", type=Path, nargs="*", metavar="MODEL")
     parser.add_argument("--carat", type=Path, default=Path("build/carat"))
     parser.add_argument("--flags", default="", help="more options for carat, one string")
-    parser.add_argument("--run-only", action="store_true", help="use `carat run` even if bench exists")
+    parser.add_argument("--only", default="prefill,decode", help="one of the two")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--repetitions", type=int, default=3, help="within a round")
-    parser.add_argument("--tokens", type=int, default=512, help="prompt length")
+    parser.add_argument("--prefill", type=numbers, default=[512], help="prompt lengths, e.g. 16,33,65,512,2048")
     parser.add_argument("--generate", type=int, default=64, help="decode steps")
-    parser.add_argument("--depth", default="0", help="tokens already in the cache, e.g. 0,4096")
+    parser.add_argument("--depth", type=numbers, default=[0], help="tokens already in the cache, e.g. 0,4096")
     parser.add_argument("--threads", type=int, help="default: one a chosen CPU")
     parser.add_argument("--cpus", help="e.g. 0,1 (default: all this process may use)")
     parser.add_argument("--llama-kv", choices=LLAMA_KV, default="f16")
     parser.add_argument("--llama-python", type=Path, help="Python that has llama_cpp (default: of --setup)")
     parser.add_argument("--peers", type=Path, default=default_peers(), help="where --setup builds")
+    parser.add_argument("--json", type=Path, help="write the JSON there instead of to stdout")
+    parser.add_argument("--markdown", type=Path, help="also write a table there")
     parser.add_argument("--setup", action="store_true", help="build the peer and stop")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="compilers of --setup")
+    parser.add_argument("--self-test", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--llama-worker", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     arguments.cpu_list = (
-        set(parse_depths(arguments.cpus)) if arguments.cpus else os.sched_getaffinity(0)
+        set(numbers(arguments.cpus)) if arguments.cpus else os.sched_getaffinity(0)
     )
     arguments.threads = arguments.threads or len(arguments.cpu_list)
     arguments.llama_python = arguments.llama_python or arguments.peers / "llama-cpp/bin/python"
-    if not arguments.setup and arguments.model is None:
+    arguments.only = arguments.only.split(",")
+    if not set(arguments.only) <= {"prefill", "decode"}:
+        parser.error("--only: expected prefill, decode or both")
+    if not (arguments.setup or arguments.self_test or arguments.models):
         parser.error("give a model")
     return arguments
 
 
+def self_test() -> None:
+    """Two sides that are not there: who is asked when, and what is made of their answers."""
+    calls = []
+
+    def side(name, rate):
+        def measure(_, model):
+            calls.append((name, model.name))
+            # Each call is faster than the one before, so that a round's figures must meet in one ratio.
+            kinds = [("prefill", 16), ("prefill", 512), ("decode", 64 if name == "carat" else 8)]
+            return [{"kind": kind, "tokens": tokens, "depth": 0, "tokens_per_s": {"median": rate * len(calls)}}
+                    for kind, tokens in kinds]
+        return name, measure
+
+    arguments = argparse.Namespace(
+        models=[Path("x/a.gguf"), Path("b.gguf")], rounds=2, prefill=[16, 512], depth=[0], generate=8,
+        repetitions=1, flags="", llama_kv="f16", threads=2, cpu_list={0, 1})
+    report = compare(arguments, [side("carat", 6.0), side("llama.cpp", 2.0)])
+    assert calls == [("carat", "a.gguf"), ("llama.cpp", "a.gguf"), ("carat", "b.gguf"), ("llama.cpp", "b.gguf"),
+                     ("llama.cpp", "a.gguf"), ("carat", "a.gguf"), ("llama.cpp", "b.gguf"), ("carat", "b.gguf")], calls
+    assert len(report["results"]) == 6
+    decode = report["results"][0]
+    assert (decode["model"], decode["kind"], decode["tokens"]) == ("a.gguf", "decode", None), decode
+    # Calls 1 and 6 of carat, 2 and 5 of the other.
+    assert decode["carat"]["rounds"] == [6, 36] and decode["llama.cpp"]["rounds"] == [4, 10], decode
+    assert decode["ratio"]["min"] == 1.5 and decode["ratio"]["max"] == 3.6, decode
+    assert abs(decode["ratio"]["median"] - 2.55) < 1e-9, decode
+    rows = [line for line in markdown_table(report).splitlines() if line.startswith("| ")]
+    assert len(rows) == 8 and all(row.count("|") == 7 for row in rows), rows
+    assert "| a.gguf | prefill 512 | 0 |" in markdown_table(report)
+    assert len(plain_table(report).splitlines()) == 8
+    json.dumps(report)
+
+
 def main() -> None:
     arguments = parse()
+    if arguments.self_test:
+        return self_test()
     if arguments.setup:
         return setup(arguments.peers, arguments.jobs)
     if arguments.llama_worker:
@@ -311,8 +353,14 @@ def main() -> None:
     if not shutil.which(str(arguments.carat)):
         raise SystemExit(f"{arguments.carat} cannot be run")
     report = compare(arguments)
-    print_table(report)
-    print(json.dumps(report, indent=1))
+    print(plain_table(report), file=sys.stderr)
+    if arguments.markdown:
+        arguments.markdown.write_text(markdown_table(report))
+    text = json.dumps(report, indent=1) + "\n"
+    if arguments.json:
+        arguments.json.write_text(text)
+    else:
+        sys.stdout.write(text)
 
 
 if __name__ == "__main__":

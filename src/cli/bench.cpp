@@ -1,4 +1,4 @@
-// carat bench: loading, prefill, decode and batches, beside what this machine reads from memory.
+// carat bench: loading, prefill, decode and batches, beside what this machine reads and multiplies at most.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,9 +8,15 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "arch/families.h"
+#include "base/log.h"
 #include "base/profile.h"
+#include "cli/bench_plot.h"
+#include "cli/bench_report.h"
 #include "cli/command.h"
 #include "metrics/read_ceiling.h"
+#include "model/traffic.h"
+#include "os/file.h"
 #include "os/machine.h"
 #include "os/signals.h"
 
@@ -31,24 +37,7 @@ struct BenchOptions {
   std::string depth = "0,4096,8192";
   std::string batch = "1,2,4,8";
   std::uint32_t repeat = 5;
-};
-
-struct Samples {
-  std::string kind;
-  std::uint32_t tokens = 0;
-  std::uint32_t depth = 0;
-  std::uint32_t batch = 1;
-  std::vector<double> values;   ///< seconds of load and first_token, tokens a second of the others
-  std::uint64_t bytes = 0;      ///< decode: read for one step, counted from shapes
-  double ceiling_fraction = 0;  ///< decode: of the read ceiling; 0: not known
-
-  bool seconds() const { return kind == "load" || kind == "first_token"; }
-  double median() const {
-    std::vector<double> sorted = values;
-    std::sort(sorted.begin(), sorted.end());
-    const std::size_t middle = sorted.size() / 2;
-    return sorted.size() % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
-  }
+  std::string plot;
 };
 
 Result<std::vector<std::uint32_t>> numbers(const char* option, const std::string& text, std::uint32_t least,
@@ -169,8 +158,17 @@ class Sequences {
   std::vector<SequenceId> ids_;
 };
 
+/// Multiply-adds of a token's linear products when a prompt of `tokens` is read: a pass asks the head for its last row.
+double products_a_token(Session& session, std::uint32_t tokens) {
+  const std::uint32_t chunk = session.plan().ask.chunk;
+  const double passes = (tokens + chunk - 1) / chunk;
+  return static_cast<double>(layer_products(session.weights())) +
+         static_cast<double>(head_products(session.weights())) * passes / tokens;
+}
+
 /// One figure: `rows` at once behind `depth` tokens, `steps` times, of `batch` sequences; one try warms up.
-Result<Samples> measure(Bench& bench, Samples figure, std::uint32_t rows, std::uint32_t steps, std::uint32_t repeat) {
+Result<BenchFigure> measure(Bench& bench, BenchFigure figure, std::uint32_t rows, std::uint32_t steps,
+                            std::uint32_t repeat) {
   const bool generated = figure.kind != "prefill";
   std::optional<Sequences> sequences;
   for (std::uint32_t i = 0; i <= repeat; ++i) {
@@ -184,7 +182,10 @@ Result<Samples> measure(Bench& bench, Samples figure, std::uint32_t rows, std::u
     const double seconds = since(start);
     if (i > 0) figure.values.push_back(static_cast<double>(rows) * steps * figure.batch / seconds);
   }
-  if (!generated) return figure;
+  if (!generated) {
+    figure.operations = 2 * products_a_token(bench.session(), figure.tokens);
+    return figure;
+  }
   Profile profile;
   profile.begin();
   bench.session().decoder().set_profile(&profile);
@@ -197,26 +198,24 @@ Result<Samples> measure(Bench& bench, Samples figure, std::uint32_t rows, std::u
   return figure;
 }
 
-/// Reads the packed weights: they are resident, and as large as what decode reads.
-double measure_ceiling(Session& session) {
-  double best = 0;
+/// Reads the packed weights: they are resident, and as large as what decode reads. Called before and after the figures,
+/// and the best of all calls counts: where the machine's speed drifts between them, figures would pass their ceiling.
+void measure_ceilings(Session& session, bool products, BenchReport& report) {
+  ThreadPool& pool = *session.decoder().ops().pool;
   for (const MappedBlock& block : session.budget().blocks()) {
     if (block.category != MemoryCategory::weights) continue;
-    best = std::max(best, read_gb_per_s(*session.decoder().ops().pool, {block.data, block.bytes}, kCeilingSeconds));
+    const ReadRate rate = read_rate(pool, {block.data, block.bytes}, kCeilingSeconds);
+    report.read_gb_per_s = std::max(report.read_gb_per_s, rate.gb_per_s);
   }
-  return best;
+  if (!products) return;
+  const ProductRate rate = best_product_rate(pool, ProductForm::int8, kCeilingSeconds);
+  if (rate.tops > report.int8.tops) report.int8 = rate;
 }
 
-struct Report {
-  std::vector<Samples> results;
-  double read_gb_per_s = 0;
-  nlohmann::ordered_json memory;
-};
-
 /// Opens the model several times: the seconds of a load, and those to the first token's logits.
-Status measure_start(const BenchOptions& options, SessionOptions asked, bool load, bool first, Report& report) {
-  Samples loads{.kind = "load"};
-  Samples firsts{.kind = "first_token", .tokens = 1};
+Status measure_start(const BenchOptions& options, SessionOptions asked, bool load, bool first, BenchReport& report) {
+  BenchFigure loads{.kind = "load"};
+  BenchFigure firsts{.kind = "first_token", .tokens = 1};
   asked.context = 512;
   for (std::uint32_t i = 0; i < options.repeat; ++i) {
     const auto start = Clock::now();
@@ -226,106 +225,70 @@ Status measure_start(const BenchOptions& options, SessionOptions asked, bool loa
     CARAT_ASSIGN(const Sequences one, Sequences::open(bench, 1, 1));
     firsts.values.push_back(since(start));
   }
-  if (load) report.results.push_back(std::move(loads));
-  if (first) report.results.push_back(std::move(firsts));
+  if (load) report.figures.push_back(std::move(loads));
+  if (first) report.figures.push_back(std::move(firsts));
   return ok_status();
 }
 
 Status measure_rates(const BenchOptions& options, SessionOptions asked, std::span<const std::uint32_t> tokens,
-                     std::span<const std::uint32_t> depths, bool decode, Report& report) {
+                     std::span<const std::uint32_t> depths, bool decode, BenchReport& report) {
   const std::uint32_t deepest = *std::max_element(depths.begin(), depths.end());
   const std::uint32_t longest =
       std::max(tokens.empty() ? 0 : *std::max_element(tokens.begin(), tokens.end()), kDecodeSteps + 1);
   asked.context = deepest + longest;
   CARAT_ASSIGN(auto session, Session::open(asked, progress_bar("loading", options.common.quiet)));
   Bench bench(*session);
-  report.read_gb_per_s = measure_ceiling(*session);
+  measure_ceilings(*session, !tokens.empty(), report);
   for (const std::uint32_t depth : depths) {
     for (const std::uint32_t count : tokens) {
-      CARAT_ASSIGN(Samples figure,
+      CARAT_ASSIGN(BenchFigure figure,
                    measure(bench, {.kind = "prefill", .tokens = count, .depth = depth}, count, 1, options.repeat));
-      report.results.push_back(std::move(figure));
+      report.figures.push_back(std::move(figure));
     }
     if (!decode) continue;
-    CARAT_ASSIGN(Samples figure, measure(bench, {.kind = "decode", .tokens = kDecodeSteps, .depth = depth}, 1,
-                                         kDecodeSteps, options.repeat));
-    report.results.push_back(std::move(figure));
+    CARAT_ASSIGN(BenchFigure figure, measure(bench, {.kind = "decode", .tokens = kDecodeSteps, .depth = depth}, 1,
+                                             kDecodeSteps, options.repeat));
+    report.figures.push_back(std::move(figure));
   }
+  measure_ceilings(*session, !tokens.empty(), report);
   report.memory = memory_json(*session);
   return ok_status();
 }
 
 Status measure_batches(const BenchOptions& options, SessionOptions asked, std::span<const std::uint32_t> batches,
-                       Report& report) {
+                       BenchReport& report) {
   asked.parallel = *std::max_element(batches.begin(), batches.end());
   asked.context = kBatchDepth + kDecodeSteps + 1;
   asked.logits_rows = asked.parallel;
   CARAT_ASSIGN(auto session, Session::open(asked, progress_bar("loading", options.common.quiet)));
   Bench bench(*session);
-  if (report.read_gb_per_s == 0) report.read_gb_per_s = measure_ceiling(*session);
+  measure_ceilings(*session, false, report);
   for (const std::uint32_t batch : batches) {
-    CARAT_ASSIGN(Samples figure,
+    CARAT_ASSIGN(BenchFigure figure,
                  measure(bench, {.kind = "batch_decode", .tokens = kDecodeSteps, .depth = kBatchDepth, .batch = batch},
                          1, kDecodeSteps, options.repeat));
-    report.results.push_back(std::move(figure));
+    report.figures.push_back(std::move(figure));
   }
+  measure_ceilings(*session, false, report);
   if (report.memory.is_null()) report.memory = memory_json(*session);
   return ok_status();
 }
 
-/// What a step's bytes take at the ceiling, as a share of what the step took.
-void set_fractions(Report& report) {
-  for (Samples& figure : report.results) {
-    if (figure.bytes == 0 || report.read_gb_per_s == 0) continue;
-    const double steps_per_s = figure.median() / figure.batch;
-    figure.ceiling_fraction = static_cast<double>(figure.bytes) * steps_per_s / (report.read_gb_per_s * 1e9);
-  }
-}
-
-nlohmann::ordered_json to_json(const Report& report, const BenchOptions& options, const KernelTable& kernels,
-                               int threads) {
-  nlohmann::ordered_json results = nlohmann::ordered_json::array();
-  for (const Samples& figure : report.results) {
-    const auto [least, most] = std::minmax_element(figure.values.begin(), figure.values.end());
-    nlohmann::ordered_json one = {
-        {"kind", figure.kind}, {"tokens", figure.tokens}, {"depth", figure.depth}, {"batch", figure.batch}};
-    one[figure.seconds() ? "seconds" : "tokens_per_s"] = {{"median", figure.median()}, {"min", *least}, {"max", *most}};
-    if (figure.bytes > 0) one["bytes_a_step"] = figure.bytes;
-    one["ceiling_fraction"] =
-        figure.ceiling_fraction > 0 ? nlohmann::ordered_json(figure.ceiling_fraction) : nlohmann::ordered_json();
-    results.push_back(std::move(one));
-  }
-  nlohmann::ordered_json json = {{"machine",
-                                  {{"cpu", read_machine().cpu.brand},
-                                   {"isa", kernels.name},
-                                   {"read_gb_per_s", report.read_gb_per_s},
-                                   {"int8_tops", nullptr},
-                                   {"threads", threads}}},
-                                 {"model", {{"name", options.common.model}}},
-                                 {"results", std::move(results)}};
-  if (!report.memory.is_null()) json["memory"] = report.memory;
-  return json;
-}
-
-std::string to_text(const Report& report) {
-  std::string text = fmt::format("{:<13} {:>7} {:>7} {:>6} {:>24} {:>9}\n", "", "tokens", "depth", "batch",
-                                 "median [least, most]", "ceiling");
-  for (const Samples& figure : report.results) {
-    const auto [least, most] = std::minmax_element(figure.values.begin(), figure.values.end());
-    const int digits = figure.seconds() ? 3 : 1;
-    text +=
-        fmt::format("{:<13} {:>7} {:>7} {:>6} {:>24} {:>9}\n", figure.kind, figure.tokens, figure.depth, figure.batch,
-                    fmt::format("{:.{}f} [{:.{}f}, {:.{}f}]{}", figure.median(), digits, *least, digits, *most, digits,
-                                figure.seconds() ? " s" : ""),
-                    figure.ceiling_fraction > 0 ? fmt::format("{:.0f}%", 100 * figure.ceiling_fraction) : "");
-  }
-  if (report.read_gb_per_s > 0) {
-    text += fmt::format("tokens/s; ceiling: of the {:.1f} GB/s that the threads read here\n", report.read_gb_per_s);
-  }
-  return text;
+/// What was measured; of random weights also what they are made of, which is a note, too.
+Result<nlohmann::ordered_json> model_json(const SessionOptions& asked) {
+  if (!asked.random) return nlohmann::ordered_json{{"name", asked.model}};
+  CARAT_ASSIGN(const ModelConfig config, config_from_preset(asked.random->preset));
+  std::vector<std::string> notes;
+  CARAT_ASSIGN(const ModelFile file, random_model(config, *asked.random, &notes));
+  for (const std::string& note : notes) log_note(fmt::format("--quant {}: {}", name(asked.random->quant), note));
+  return nlohmann::ordered_json{
+      {"name", file.path}, {"arch", config.name}, {"quant", name(asked.random->quant)}, {"other_types", notes}};
 }
 
 Status run_bench(const BenchOptions& options) {
+  if (options.common.model.empty() == options.common.preset.empty()) {
+    return invalid("bench: give either a model or --arch PRESET");
+  }
   CARAT_ASSIGN(SessionOptions asked, options.common.session());
   asked.sampler = false;
   CARAT_ASSIGN(const std::vector<std::string> wanted, kinds(options.only));
@@ -336,7 +299,14 @@ Status run_bench(const BenchOptions& options) {
   if (!has("prefill")) tokens.clear();
   CARAT_ASSIGN(const KernelTable* kernels, select_kernel_table(options.common.isa));
   CARAT_ASSIGN(const ProcessFacts process, process_facts(asked.memory, asked.threads));
-  Report report;
+  // Opened now, so that a place that cannot be written is known before minutes of work.
+  std::optional<AtomicFile> plot;
+  if (!options.plot.empty()) {
+    CARAT_ASSIGN(AtomicFile file, AtomicFile::create(options.plot));
+    plot.emplace(std::move(file));
+  }
+  BenchReport report;
+  CARAT_ASSIGN(report.model, model_json(asked));
   if (has("load") || has("first_token")) {
     CARAT_TRY(measure_start(options, asked, has("load"), has("first_token"), report));
   }
@@ -345,7 +315,14 @@ Status run_bench(const BenchOptions& options) {
   }
   if (has("batch_decode")) CARAT_TRY(measure_batches(options, asked, batches, report));
   set_fractions(report);
-  if (options.common.json) return print_json(to_json(report, options, *kernels, process.threads));
+  report.cpu = read_machine().cpu.brand;
+  report.isa = kernels->name;
+  report.threads = process.threads;
+  if (plot) {
+    CARAT_TRY(plot->write(bench_svg(report)));
+    CARAT_TRY(plot->commit());
+  }
+  if (options.common.json) return print_json(to_json(report));
   return write_stdout(to_text(report));
 }
 
@@ -356,13 +333,15 @@ void add_bench(CLI::App& app, Action& action) {
   CLI::App* command =
       add_command(app, action, "bench", "measure loading, prefill, decode and batches of random tokens",
                   "carat bench gemma3-270m --only prefill,decode --tokens 512 --depth 0,4096", options, run_bench);
-  add_model_options(*command, options->common);
+  add_model_options(*command, options->common, false);
+  add_preset_options(*command, options->common);
   add_memory_options(*command, options->common);
   add_head_option(*command, options->common);
   command->add_option("--only", options->only, fmt::format("what to measure (default: {})", fmt::join(kKinds, ",")));
   command->add_option("--tokens", options->tokens, "prompt lengths of prefill (default: 16,128,512,2048)");
   command->add_option("--depth", options->depth, "tokens before them, and before decode (default: 0,4096,8192)");
   command->add_option("--batch", options->batch, "sequences at once of batch_decode (default: 1,2,4,8)");
+  command->add_option("--plot", options->plot, "also draw the figures into this SVG file");
   command->add_option("--repeat", options->repeat, "samples of each figure (default: 5)")->check(CLI::Range(1, 1000));
 }
 

@@ -9,9 +9,11 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "arch/families.h"
 #include "base/log.h"
 #include "os/signals.h"
 #include "os/terminal.h"
+#include "quant/codec.h"
 
 namespace carat::cli {
 namespace {
@@ -23,6 +25,24 @@ Result<std::optional<KvType>> parse_kv_type(const std::string& option, const std
   return invalid(fmt::format("{} {}: expected f32, bf16, q8, q4, q3, q2 or auto", option, text));
 }
 
+Result<DType> parse_weight_type(const std::string& option, const std::string& text) {
+  const std::optional<DType> type = dtype_from_name(text);
+  if (type && can_dequantize(*type)) return *type;
+  return invalid(fmt::format("{} {}: not a weight type; examples: q4_0, q8_0, q4_k, bf16", option, text));
+}
+
+/// The random model that the options ask for, when they do.
+Result<std::optional<RandomModelAsk>> parse_preset(const CommonOptions& options) {
+  if (options.preset.empty()) return std::optional<RandomModelAsk>();
+  RandomModelAsk ask{.preset = options.preset};
+  CARAT_TRY(config_from_preset(options.preset).status());
+  CARAT_ASSIGN(ask.quant, parse_weight_type("--quant", options.quant));
+  if (!options.head_type.empty()) {
+    CARAT_ASSIGN(ask.head, parse_weight_type("--head-type", options.head_type));
+  }
+  return std::optional(ask);
+}
+
 }  // namespace
 
 void CommonOptions::set_verbosity() const {
@@ -32,6 +52,7 @@ void CommonOptions::set_verbosity() const {
 Result<SessionOptions> CommonOptions::session() const {
   SessionOptions session;
   session.model = model;
+  CARAT_ASSIGN(session.random, parse_preset(*this));
   if (!memory.empty()) {
     auto limit = parse_memory(memory);
     if (!limit.ok()) return std::move(limit).status().with_context("--memory");
@@ -66,6 +87,12 @@ void add_model_options(CLI::App& command, CommonOptions& options, bool model_req
       ->check(CLI::Range(1, 1024));
   command.add_option("--isa", options.isa, "kernel table: ref, avx2, avx512 (default: the best this CPU runs)");
   add_verbosity_options(command, options);
+}
+
+void add_preset_options(CLI::App& command, CommonOptions& options) {
+  command.add_option("--arch", options.preset, "a preset instead of a file: gemma3-1b, …");
+  command.add_option("--quant", options.quant, "weight type of --arch: q4_0 (default), q8_0, q4_k, bf16, …");
+  command.add_option("--head-type", options.head_type, "of its head (default: as llama.cpp quantizes it)");
 }
 
 void add_verbosity_options(CLI::App& command, CommonOptions& options) {
@@ -156,7 +183,7 @@ LoadProgress progress_bar(std::string what, bool quiet, ProgressUnit unit) {
                  amount(total, unit), amount(static_cast<std::uint64_t>(rate), unit), left);
       state->drawn = true;
       state->shown = now;
-    } else if (!terminal && seconds > 2 && since > 3 && done < total) {
+    } else if (!terminal && seconds > 2 && since > 3 && done > 0 && done < total) {
       fmt::print(stderr, "carat: {}: {} of {}, {:.0f} s left\n", what, amount(done, unit), amount(total, unit), left);
       state->shown = now;
     }

@@ -17,6 +17,9 @@ using Action = std::function<Status()>;
 
 struct CommonOptions {
   std::string model;
+  std::string preset;  ///< --arch, in place of the model
+  std::string quant = "q4_0";
+  std::string head_type;
   std::string memory;
   std::string kv_local;
   std::string kv_global;
@@ -61,6 +64,8 @@ void add_model_options(CLI::App& command, CommonOptions& options, bool model_req
 void add_verbosity_options(CLI::App& command, CommonOptions& options);
 /// --head
 void add_head_option(CLI::App& command, CommonOptions& options);
+/// --arch, --quant and --head-type, in place of MODEL.
+void add_preset_options(CLI::App& command, CommonOptions& options);
 /// --memory, --ctx, --chunk, and the options of the KV cache.
 void add_memory_options(CLI::App& command, CommonOptions& options);
 

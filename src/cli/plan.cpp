@@ -4,56 +4,44 @@
 #include <nlohmann/json.hpp>
 
 #include "arch/families.h"
-#include "arch/tensor_roles.h"
+#include "base/log.h"
+#include "cli/ceiling_cache.h"
 #include "cli/command.h"
+#include "os/machine.h"
 
 namespace carat::cli {
 namespace {
 
 struct PlanOptions {
   CommonOptions common;
-  std::string preset;
-  std::string quant = "q4_0";
 };
-
-/// Packed bytes of a preset's weights when every matrix has type `quant`; where the width does not fit the type's
-/// block, what llama.cpp's quantizer falls back to.
-std::uint64_t preset_weights(const ModelConfig& config, DType quant) {
-  std::uint64_t bytes = 0;
-  for (const TensorSlot& slot : tensor_slots(config)) {
-    if (slot.optional) continue;
-    if (is_vector(slot.role)) {
-      bytes += slot.shape.columns * sizeof(float);
-      continue;
-    }
-    DType type = quant;
-    if (slot.shape.columns % info(type).block_elements != 0) type = DType::q8_0;
-    if (slot.shape.columns % info(type).block_elements != 0) type = DType::f16;
-    bytes +=
-        PackedLayout{type, static_cast<std::uint32_t>(slot.shape.rows), static_cast<std::uint32_t>(slot.shape.columns)}
-            .bytes();
-  }
-  return bytes;
-}
 
 /// About what a tokenizer of that many pieces keeps; a file's own is counted exactly.
 constexpr std::uint64_t kTokenizerBytesPerPiece = 48;
 
-Result<Plan> plan_preset(const PlanOptions& options) {
-  CARAT_ASSIGN(const SessionOptions asked, options.common.session());
-  CARAT_ASSIGN(const ModelConfig config, config_from_preset(options.preset));
+/// What the options ask, with the speed that `doctor` measured here before, if it did.
+Result<SessionOptions> session_options(const PlanOptions& options) {
+  CARAT_ASSIGN(SessionOptions asked, options.common.session());
+  CARAT_ASSIGN(const KernelTable* kernels, select_kernel_table(asked.isa));
+  const Machine machine = read_machine();
+  asked.measured_speed = measured_speed(machine, kernels->name, asked.threads.value_or(machine.cpus.threads));
+  return asked;
+}
+
+Result<Plan> plan_preset(const SessionOptions& asked) {
+  CARAT_ASSIGN(const ModelConfig config, config_from_preset(asked.random->preset));
   CARAT_TRY(check_kv_options(config, asked));
-  const std::optional<DType> quant = dtype_from_name(options.quant);
-  if (!quant || info(*quant).gguf_type < 0) {
-    return invalid(fmt::format("--quant {}: not a weight type; examples: q4_0, q8_0, q4_k, bf16", options.quant));
-  }
+  std::vector<std::string> notes;
+  CARAT_ASSIGN(const ModelFile file, random_model(config, *asked.random, &notes));
+  for (const std::string& note : notes) log_note(fmt::format("--quant {}: {}", name(asked.random->quant), note));
+  CARAT_ASSIGN(const KernelTable* kernels, select_kernel_table(asked.isa));
+  CARAT_ASSIGN(const WeightsLayout layout, make_weights_layout(config, file.tensors, *kernels));
   CARAT_ASSIGN(const ProcessFacts process, process_facts(asked.memory, asked.threads));
-  const ModelFacts model{preset_weights(config, *quant), config.vocab * kTokenizerBytesPerPiece,
-                         static_cast<std::uint64_t>(process.threads) << 20};
+  const ModelFacts model{layout.bytes, config.vocab * kTokenizerBytesPerPiece, loading_bytes(layout, process.threads)};
   return plan_model(config, model, asked, process, KvType::bf16);
 }
 
-nlohmann::ordered_json to_json(const Plan& plan) {
+nlohmann::ordered_json to_json(const Plan& plan, bool measured) {
   nlohmann::ordered_json categories;
   for (int i = 0; i < kMemoryCategoryCount; ++i) {
     const auto category = static_cast<MemoryCategory>(i);
@@ -84,11 +72,11 @@ nlohmann::ordered_json to_json(const Plan& plan) {
           {"expected",
            {{"prefill_tokens_per_s", plan.prefill_tokens_per_s},
             {"decode_tokens_per_s", plan.decode_tokens_per_s},
-            {"estimated", true}}},
+            {"estimated", !measured}}},
           {"suggestions", std::move(suggestions)}};
 }
 
-std::string to_text(const Plan& plan) {
+std::string to_text(const Plan& plan, bool measured) {
   std::string text = fmt::format("ctx {}, {} {}, chunk {}, KV {} local, {} global\n", plan.ask.context,
                                  plan.ask.parallel, plan.ask.parallel == 1 ? "sequence" : "sequences", plan.ask.chunk,
                                  name(plan.ask.kv_local), name(plan.ask.kv_global));
@@ -99,23 +87,27 @@ std::string to_text(const Plan& plan) {
       "  room for     ctx {} with these sequences (then {} runs out), or {} sequences with this ctx "
       "(then {})\n",
       plan.max_context, name(plan.grows_with_context), plan.max_parallel, name(plan.grows_with_parallel));
-  text += fmt::format("  expected     prefill {:.0f}, decode {:.0f} tokens/s (estimated from the CPU's type)\n",
-                      plan.prefill_tokens_per_s, plan.decode_tokens_per_s);
+  text +=
+      fmt::format("  expected     prefill {:.0f}, decode {:.0f} tokens/s ({})\n", plan.prefill_tokens_per_s,
+                  plan.decode_tokens_per_s,
+                  measured ? "by the ceilings measured here" : "estimated from the CPU's type; measure: carat doctor");
   return text;
 }
 
 Status run_plan(const PlanOptions& options) {
-  if (options.common.model.empty() == options.preset.empty()) {
+  if (options.common.model.empty() == options.common.preset.empty()) {
     return invalid("plan: give either a model or --arch PRESET");
   }
+  CARAT_ASSIGN(const SessionOptions asked, session_options(options));
   Planned planned;
-  if (options.preset.empty()) {
-    CARAT_ASSIGN(const SessionOptions asked, options.common.session());
+  if (!asked.random) {
     CARAT_ASSIGN(planned, plan_session(asked));
   } else {
-    CARAT_ASSIGN(planned.plan, plan_preset(options));
+    CARAT_ASSIGN(planned.plan, plan_preset(asked));
   }
-  CARAT_TRY(options.common.json ? print_json(to_json(planned.plan)) : write_stdout(to_text(planned.plan)));
+  const bool measured = asked.measured_speed.has_value();
+  CARAT_TRY(options.common.json ? print_json(to_json(planned.plan, measured))
+                                : write_stdout(to_text(planned.plan, measured)));
   return check_fits(planned);
 }
 
@@ -128,8 +120,7 @@ void add_plan(CLI::App& app, Action& action) {
   add_model_options(*command, options->common, false);
   add_memory_options(*command, options->common);
   command->add_option("--parallel", options->common.parallel, "sequences at once")->check(CLI::Range(1U, 1024U));
-  command->add_option("--arch", options->preset, "plan a preset instead of a file: gemma3-1b, …");
-  command->add_option("--quant", options->quant, "weight type of --arch");
+  add_preset_options(*command, options->common);
 }
 
 }  // namespace carat::cli

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "arch/families.h"
 #include "base/log.h"
 #include "engine/engine.h"
 #include "memory/resident.h"
@@ -113,9 +114,9 @@ Result<ProcessFacts> process_facts(const std::optional<MemoryLimitAsk>& memory, 
   facts.fixed = resident.peak + resident.swapped + kLaterFixedBytes +
                 static_cast<std::uint64_t>(facts.threads) * kThreadFixedBytes;
   lower_to_mapping_room(facts, resident);
-  // Estimates until `doctor` measures them: DRAM read of one core, and int8 products by instruction set.
-  facts.read_gb_per_s = std::min(facts.threads, 4) * 14.0;
-  facts.prefill_tops = facts.threads * (machine.cpu.avx512_vnni ? 0.3 : 0.06);
+  // DRAM read of one core, and int8 products by instruction set.
+  facts.estimated_speed = {std::min(facts.threads, 4) * 14.0,
+                           facts.threads * (machine.cpu.avx512_vnni ? 0.3 : 0.06)};
   return facts;
 }
 
@@ -133,8 +134,9 @@ Plan plan_model(const ModelConfig& config, const ModelFacts& model, const Sessio
   facts.io = std::max(model.staging, options.input_bytes) + model.io +
              Engine::batch_bytes(std::max(options.chunk, options.parallel));
   facts.fixed = process.fixed;
-  facts.read_gb_per_s = process.read_gb_per_s;
-  facts.prefill_tops = process.prefill_tops;
+  const SpeedFacts speed = options.measured_speed.value_or(process.estimated_speed);
+  facts.read_gb_per_s = speed.read_gb_per_s;
+  facts.prefill_tops = speed.prefill_tops;
 
   PlanAsk ask;
   ask.parallel = options.parallel;
@@ -192,12 +194,17 @@ Result<Planned> plan_session(const SessionOptions& options) {
   planned.cpus = process.cpus;
   planned.budget = std::make_unique<Budget>(process.limit);
   CARAT_ASSIGN(planned.kernels, select_kernel_table(options.isa));
-  CARAT_ASSIGN(const std::string path, resolve_model(options.model));
-  CARAT_ASSIGN(planned.file, ModelFile::open(path, *planned.budget));
+  if (options.random) {
+    CARAT_ASSIGN(const ModelConfig config, config_from_preset(options.random->preset));
+    CARAT_ASSIGN(planned.file, random_model(config, *options.random));
+  } else {
+    CARAT_ASSIGN(const std::string path, resolve_model(options.model));
+    CARAT_ASSIGN(planned.file, ModelFile::open(path, *planned.budget));
+  }
   const ModelFile& file = planned.file;
   CARAT_TRY(check_kv_options(file.config, options));
   auto layout = make_weights_layout(file.config, file.tensors, *planned.kernels);
-  if (!layout.ok()) return std::move(layout).status().with_context(path);
+  if (!layout.ok()) return std::move(layout).status().with_context(file.path);
   planned.layout = std::move(layout).value();
 
   const bool exact =
@@ -250,7 +257,7 @@ Status Session::load(const LoadProgress& progress) {
   chat_template_ = planned_.file.chat_template();
   // The header's bytes have served: they must not add to the peak while the weights come in.
   planned_.file.meta = MetaMap();
-  auto weights = load_weights(config(), planned_.layout, planned_.file.files, budget, *pool_, progress);
+  auto weights = load_weights(config(), planned_.layout, *planned_.file.tensor_source(), budget, *pool_, progress);
   if (!weights.ok()) return std::move(weights).status().with_context(planned_.file.path);
   weights_ = std::move(weights).value();
   CARAT_ASSIGN(kv_, KvPool::create(budget, config(), plan.ask, kernels()));

@@ -14,6 +14,7 @@
 #include "memory/budget.h"
 #include "model/decoder.h"
 #include "model/model_file.h"
+#include "model/random_model.h"
 #include "model/weights.h"
 #include "planner/plan.h"
 #include "text/tokenizer.h"
@@ -32,8 +33,15 @@ Result<MemoryLimitAsk> parse_memory(const std::string& text);
 /// Exact: as the reference computes it, with float activations and KV. Normal: the kernels' own forms.
 enum class Precision : std::uint8_t { normal, exact };
 
+/// What a plan's expected speed is made of.
+struct SpeedFacts {
+  double read_gb_per_s = 0;  ///< at which decode reads
+  double prefill_tops = 0;   ///< 10^12 operations a second that prefill does
+};
+
 struct SessionOptions {
   std::string model;
+  std::optional<RandomModelAsk> random;  ///< in place of `model`
   std::optional<MemoryLimitAsk> memory;
   std::optional<std::uint32_t> context;  ///< default: the largest of min(trained, default_context) that fits
   std::uint32_t default_context = 8192;
@@ -53,6 +61,7 @@ struct SessionOptions {
   bool sampler = true;            ///< tokens will be chosen: count the sampler's scratch
   /// For commands that compare numbers: models with float weights run exactly, unless KV types are given.
   bool exact_for_float_weights = false;
+  std::optional<SpeedFacts> measured_speed;  ///< default: estimated from the CPU
 };
 
 /// The part of a session that exists before anything is loaded: the header, the plan, the budget.
@@ -83,8 +92,7 @@ struct ProcessFacts {
   std::string limit_source;  ///< "--memory", "80% of MemAvailable", a cgroup file, "ulimit -v"
   std::string lowered_by;    ///< the same, when it is less than was asked
   std::uint64_t fixed = 0;
-  double read_gb_per_s = 0;  ///< estimated from the CPU
-  double prefill_tops = 0;
+  SpeedFacts estimated_speed;
   int threads = 1;
   std::vector<int> cpus;  ///< to pin the threads to
 };

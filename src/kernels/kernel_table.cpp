@@ -13,6 +13,7 @@ namespace {
 /// not have is the best other one.
 struct Tables {
   std::array<KernelTable, 3> table;
+  KernelTable amx;  ///< products alone
 };
 
 #if defined(__x86_64__)
@@ -50,6 +51,7 @@ Tables make_tables() {
   fill_elementwise_avx2(avx2);
   fill_kv_tiles_avx2(avx2);
   fill_attention_avx2(avx2);
+  fill_products_avx2(avx2);
   avx512 = avx2;
   avx512.name = "avx512";
   fill_linear_avx512(avx512);
@@ -58,6 +60,9 @@ Tables make_tables() {
   fill_elementwise_avx512(avx512);
   fill_kv_tiles_avx512(avx512);
   fill_attention_avx512(avx512);
+  fill_products_avx512(avx512);
+  tables.amx.name = "amx";
+  fill_products_amx(tables.amx);
 #endif
   return tables;
 }
@@ -67,9 +72,14 @@ struct Usable {
   std::size_t count = 0;
 };
 
-const Usable& usable() {
+const Tables& tables() {
   static const Tables all = make_tables();
+  return all;
+}
+
+const Usable& usable() {
   static const Usable chosen = [] {
+    const Tables& all = tables();
     Usable found;
 #if defined(__x86_64__)
     if (runs_avx512()) found.list[found.count++] = &all.table[0];
@@ -92,8 +102,20 @@ std::string usable_names() {
 
 }  // namespace
 
-std::span<const KernelTable* const> usable_kernel_tables() {
-  return {usable().list.data(), usable().count};
+std::span<const KernelTable* const> usable_kernel_tables() { return {usable().list.data(), usable().count}; }
+
+std::span<const KernelTable* const> product_tables() {
+  struct Found {
+    std::array<const KernelTable*, 4> list{};
+    std::size_t count = 0;
+  };
+  static const Found found = [] {
+    Found all;
+    if (cpu_features().amx_tile) all.list[all.count++] = &tables().amx;
+    for (const KernelTable* table : usable_kernel_tables()) all.list[all.count++] = table;
+    return all;
+  }();
+  return {found.list.data(), found.count};
 }
 
 Result<const KernelTable*> select_kernel_table(std::string_view name) {

@@ -91,9 +91,21 @@ struct AttentionArgs {
 
 enum class Activation : std::uint8_t { gelu_tanh, silu };
 
+/// Element types whose products a processor may have an instruction for.
+enum class ProductForm : std::uint8_t { int8, bf16, f32 };
+inline constexpr int kProductFormCount = 3;
+
+/// Multiply-adds in registers and nothing else: the most that an instruction set can do of one form. No kernel does
+/// more, so this is the ceiling of prefill.
+struct ProductProbe {
+  std::string_view instruction;  ///< "vpdpbusd"
+  double operations = 0;         ///< of a round; a multiply-add is two
+  std::uint64_t (*run)(std::uint64_t rounds) = nullptr;  ///< returns more for more rounds, so that none is left out
+};
+
 /// One implementation of everything the operators need. Every pointer is set, except linear[type][form] where the
 /// type is a float type and the form is not f32 (float weights always see float activations) and where a type has no
-/// packed form yet.
+/// packed form yet; and products[form] where the instruction set has no instruction for the form.
 struct KernelTable {
   std::string_view name;  ///< "ref", "avx2", "avx512", …
 
@@ -147,10 +159,17 @@ struct KernelTable {
     float sum;
   };
   MaxSum (*max_sum_exp)(const float* x, std::uint64_t n) = nullptr;
+
+  /// For measurements alone. Of this instruction set: not taken over from the table below.
+  ProductProbe products[kProductFormCount] = {};
 };
 
 /// The tables compiled into this binary that this machine can run, best first; the last one is ref.
 std::span<const KernelTable* const> usable_kernel_tables();
+
+/// The tables whose `products` this machine can run, widest first: the usable ones, and those of instruction sets that
+/// have no kernels yet.
+std::span<const KernelTable* const> product_tables();
 
 /// The table called `name`, or the best usable one when name is empty. An unknown name or one that this machine
 /// cannot run is an error that lists what it can.

@@ -24,6 +24,7 @@ void fill_quantize_avx2(KernelTable& table);
 void fill_elementwise_avx2(KernelTable& table);
 void fill_kv_tiles_avx2(KernelTable& table);
 void fill_attention_avx2(KernelTable& table);
+void fill_products_avx2(KernelTable& table);
 
 // avx512: needs AVX-512 F, BW, DQ, VL and VNNI besides. Starts as a copy of avx2.
 void fill_linear_avx512(KernelTable& table);
@@ -32,6 +33,10 @@ void fill_quantize_avx512(KernelTable& table);
 void fill_elementwise_avx512(KernelTable& table);
 void fill_kv_tiles_avx512(KernelTable& table);
 void fill_attention_avx512(KernelTable& table);
+void fill_products_avx512(KernelTable& table);
+
+// amx: needs AMX tiles and either of their products. Has no kernels yet.
+void fill_products_amx(KernelTable& table);
 #endif
 
 }  // namespace carat

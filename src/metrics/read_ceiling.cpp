@@ -38,28 +38,33 @@ std::uint64_t sum_of(const std::byte* data, std::size_t bytes) {
   return all;
 }
 
-constexpr std::array kPatterns{sum_of<1>, sum_of<2>, sum_of<4>};
+struct Pattern {
+  int streams;
+  std::uint64_t (*sum)(const std::byte* data, std::size_t bytes);
+};
+constexpr std::array kPatterns{Pattern{1, sum_of<1>}, Pattern{2, sum_of<2>}, Pattern{4, sum_of<4>}};
 
 }  // namespace
 
-double read_gb_per_s(ThreadPool& pool, std::span<const std::byte> bytes, double seconds) {
+ReadRate read_rate(ThreadPool& pool, std::span<const std::byte> bytes, double seconds) {
   constexpr std::size_t kPiece = 2 << 20;
   const auto pieces = static_cast<std::int64_t>((bytes.size() + kPiece - 1) / kPiece);
-  if (pieces == 0) return 0;
+  ReadRate best;
+  if (pieces == 0) return best;
   std::atomic<std::uint64_t> sink = 0;  // so that the reads are not optimised away
-  double best = 0;
   const auto end = Clock::now() + std::chrono::duration<double>(seconds);
   for (std::size_t pass = 0; pass < kPatterns.size() || Clock::now() < end; ++pass) {
-    const auto read = kPatterns[pass % kPatterns.size()];
+    const Pattern& pattern = kPatterns[pass % kPatterns.size()];
     const auto start = Clock::now();
     pool.parallel_for(pieces, 1, [&](std::int64_t first, std::int64_t last, int) {
       for (std::int64_t piece = first; piece < last; ++piece) {
         const std::size_t begin = static_cast<std::size_t>(piece) * kPiece;
-        sink += read(bytes.data() + begin, std::min(kPiece, bytes.size() - begin));
+        sink += pattern.sum(bytes.data() + begin, std::min(kPiece, bytes.size() - begin));
       }
     });
     const double took = std::chrono::duration<double>(Clock::now() - start).count();
-    best = std::max(best, static_cast<double>(bytes.size()) / took / 1e9);
+    const double rate = static_cast<double>(bytes.size()) / took / 1e9;
+    if (rate > best.gb_per_s) best = {rate, pattern.streams};
   }
   return best;
 }

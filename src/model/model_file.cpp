@@ -13,6 +13,7 @@
 #include "formats/gguf.h"
 #include "formats/hf_folder.h"
 #include "formats/hf_tokenizer.h"
+#include "model/random_model.h"
 
 namespace carat {
 namespace {
@@ -115,6 +116,11 @@ Result<ModelFile> ModelFile::open(const std::string& path, Budget& budget) {
                          unused.size() == 1 ? "" : ", …"));
   }
   return file;
+}
+
+std::unique_ptr<TensorSource> ModelFile::tensor_source() const {
+  if (random_seed) return std::make_unique<RandomTensors>(*random_seed);
+  return std::make_unique<FileTensors>(files);
 }
 
 Result<std::unique_ptr<Tokenizer>> ModelFile::tokenizer(Budget& budget) const {

@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "arch/model_config.h"
 #include "base/status.h"
 #include "memory/budget.h"
+#include "model/tensor_source.h"
 #include "os/file.h"
 #include "tensor/meta_map.h"
 #include "tensor/tensor_dir.h"
@@ -29,8 +31,11 @@ struct ModelFile {
   std::uint64_t file_bytes = 0;               ///< of all files
   ModelConfig config;
   std::vector<File> files;  ///< open for reading, in the order of TensorDir::files
+  std::optional<std::uint64_t> random_seed;  ///< of a model that is no file: see random_model.h
 
   static Result<ModelFile> open(const std::string& path, Budget& budget);
+  /// The bytes of its tensors; the file outlives it.
+  std::unique_ptr<TensorSource> tensor_source() const;
   /// The tokenizer, or null for a file that holds none (such a file still serves ids).
   Result<std::unique_ptr<Tokenizer>> tokenizer(Budget& budget) const;
   std::uint64_t tokenizer_bytes() const { return Tokenizer::bytes_needed(meta); }

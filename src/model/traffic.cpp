@@ -93,4 +93,19 @@ void add_ends_traffic(Profile& profile, const ModelConfig& config, const ModelWe
   if (!batch.rows_with_logits.empty()) profile.add_bytes(ProfileModule::norms, config.width * kFloat);
 }
 
+std::uint64_t layer_products(const ModelWeights& weights) {
+  const auto of = [](const PackedMatrix& matrix) { return std::uint64_t{matrix.layout.rows} * matrix.layout.columns; };
+  std::uint64_t products = 0;
+  for (const LayerWeights& layer : weights.layers) {
+    for (const PackedMatrix* matrix : {&layer.q, &layer.k, &layer.v, &layer.out, &layer.gate, &layer.up, &layer.down}) {
+      products += of(*matrix);
+    }
+  }
+  return products;
+}
+
+std::uint64_t head_products(const ModelWeights& weights) {
+  return std::uint64_t{weights.head.layout.rows} * weights.head.layout.columns;
+}
+
 }  // namespace carat

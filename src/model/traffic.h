@@ -27,4 +27,8 @@ void add_ends_traffic(Profile& profile, const ModelConfig& config, const ModelWe
 /// Bytes that a module of one layer holds in weights; 0 for modules without.
 std::uint64_t layer_weight_bytes(const ModelConfig& config, const LayerWeights& weights, ProfileModule module);
 
+/// Multiply-adds of the linear products of one row: through all layers, and through the head.
+std::uint64_t layer_products(const ModelWeights& weights);
+std::uint64_t head_products(const ModelWeights& weights);
+
 }  // namespace carat

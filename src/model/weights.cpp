@@ -65,9 +65,9 @@ std::vector<Piece> cut_pieces(const WeightsLayout& layout) {
 
 class Loader {
  public:
-  Loader(const ModelConfig& config, const WeightsLayout& layout, std::span<const File> files, std::byte* arena,
+  Loader(const ModelConfig& config, const WeightsLayout& layout, const TensorSource& source, std::byte* arena,
          std::span<std::byte> staging)
-      : config_(config), layout_(layout), files_(files), arena_(arena), staging_(staging) {}
+      : config_(config), layout_(layout), source_(source), arena_(arena), staging_(staging) {}
 
   /// No two running calls share a lane.
   Status load(const Piece& piece, std::uint64_t lane) const {
@@ -80,11 +80,10 @@ class Loader {
 
  private:
   std::byte* in_arena(const std::byte* at) const { return arena_ + (at - arena_); }
-  const File& file(const TensorEntry& entry) const { return files_[entry.file]; }
 
   Status load_vector(const WeightsLayout::Place& place, std::span<std::byte> staging) const {
     const TensorEntry& entry = *place.tensor.entry;
-    CARAT_TRY(file(entry).read(entry.offset, staging.first(entry.bytes)));
+    CARAT_TRY(source_.read(entry, 0, staging.first(entry.bytes)));
     CARAT_TRY(check_finite(entry, staging.data(), 1));
     auto* values = reinterpret_cast<float*>(arena_ + place.offset);
     dequantize_row(entry.type, staging.data(), entry.shape.columns, values);
@@ -125,14 +124,14 @@ class Loader {
     const TensorEntry& entry = *tensor.entry;
     const TensorRole role = tensor.slot.role;
     if (!config_.adjacent_pairs || (role != TensorRole::attn_q && role != TensorRole::attn_k)) {
-      return file(entry).read(entry.offset + first * stride, staging.first(rows * stride));
+      return source_.read(entry, first * stride, staging.first(rows * stride));
     }
     const std::uint32_t half = config_.head_dim / 2;
     for (std::uint32_t r = 0; r < rows; ++r) {
       const std::uint32_t head = (first + r) / config_.head_dim;
       const std::uint32_t within = (first + r) % config_.head_dim;
       const std::uint64_t source = std::uint64_t{head} * config_.head_dim + 2 * (within % half) + within / half;
-      CARAT_TRY(file(entry).read(entry.offset + source * stride, staging.subspan(r * stride, stride)));
+      CARAT_TRY(source_.read(entry, source * stride, staging.subspan(r * stride, stride)));
     }
     return ok_status();
   }
@@ -149,7 +148,7 @@ class Loader {
 
   const ModelConfig& config_;
   const WeightsLayout& layout_;
-  const std::span<const File> files_;
+  const TensorSource& source_;
   std::byte* const arena_;
   const std::span<std::byte> staging_;
 };
@@ -233,7 +232,7 @@ std::uint64_t loading_bytes(const WeightsLayout& layout, int threads) {
   return loading_lanes(layout, threads) * layout.staging_bytes;
 }
 
-Result<ModelWeights> load_weights(const ModelConfig& config, const WeightsLayout& layout, std::span<const File> files,
+Result<ModelWeights> load_weights(const ModelConfig& config, const WeightsLayout& layout, const TensorSource& source,
                                   Budget& budget, ThreadPool& pool, const LoadProgress& progress) {
   ModelWeights weights;
   CARAT_ASSIGN(weights.arena,
@@ -241,7 +240,7 @@ Result<ModelWeights> load_weights(const ModelConfig& config, const WeightsLayout
   CARAT_ASSIGN(const Arena staging,
                Arena::allocate(budget, MemoryCategory::io, loading_bytes(layout, pool.threads()), "loading buffers"));
   const auto lanes = static_cast<std::int64_t>(loading_lanes(layout, pool.threads()));
-  const Loader loader(config, layout, files, weights.arena.data(),
+  const Loader loader(config, layout, source, weights.arena.data(),
                       {staging.data(), static_cast<std::size_t>(staging.bytes())});
   const std::vector<Piece> pieces = cut_pieces(layout);
   std::uint64_t total = 0;

@@ -12,7 +12,7 @@
 #include "base/thread_pool.h"
 #include "kernels/kernel_table.h"
 #include "memory/arena.h"
-#include "os/file.h"
+#include "model/tensor_source.h"
 #include "tensor/packed_layout.h"
 
 namespace carat {
@@ -65,7 +65,7 @@ using LoadProgress = std::function<bool(std::uint64_t done, std::uint64_t total)
 
 /// Reads, checks and packs every tensor, piece by piece through a few staging blocks, so that the peak is the final
 /// size plus loading_bytes(). A scale that is NaN or infinite is an error that names the tensor.
-Result<ModelWeights> load_weights(const ModelConfig& config, const WeightsLayout& layout, std::span<const File> files,
+Result<ModelWeights> load_weights(const ModelConfig& config, const WeightsLayout& layout, const TensorSource& source,
                                   Budget& budget, ThreadPool& pool, const LoadProgress& progress);
 
 }  // namespace carat

@@ -291,7 +291,7 @@ TEST(MachineOutput, InfoAndDoctor) {
 
   const json doctor = parse(run_carat({"doctor", "--json"}));
   expect_numbers(doctor, {"threads", "memory_available", "memory_total", "default_budget"});
-  for (const char* key : {"cpu", "isa", "kernel_tables", "cgroup_memory_limit", "huge_pages"}) {
+  for (const char* key : {"cpu", "isa", "kernel_tables", "cgroup_memory_limit", "huge_pages", "ceilings"}) {
     EXPECT_TRUE(doctor.contains(key)) << key;
   }
   EXPECT_EQ(run_carat({"doctor"}).code, 0);

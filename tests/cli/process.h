@@ -46,12 +46,41 @@ struct ProcessOptions {
   std::function<void(pid_t, const std::string& out, const std::string& err)> watch;  ///< after each read
 };
 
+/// A folder that goes when the test does.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "carat-cli-XXXXXX").string();
+    path_ = mkdtemp(pattern.data());
+  }
+  ~TemporaryFolder() {
+    std::error_code error;
+    std::filesystem::remove_all(path_, error);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+  std::size_t files() const {
+    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(path_), {}));
+  }
+
+ private:
+  std::string path_;
+};
+
 namespace process_detail {
+
+/// Measured ceilings are kept there, apart from the user's; one for the whole test program.
+inline const TemporaryFolder& cache() {
+  static const TemporaryFolder folder;
+  return folder;
+}
 
 inline void set_environment(const ProcessOptions& options) {
   for (const char* name : {"CARAT_ISA", "CARAT_MEMORY", "CARAT_THREADS", "CARAT_CTX", "CARAT_JSON", "NO_COLOR"}) {
     unsetenv(name);
   }
+  setenv("XDG_CACHE_HOME", (cache() / "").c_str(), 1);
   for (const std::string& one : options.environment) {
     const std::size_t equals = one.find('=');
     setenv(one.substr(0, equals).c_str(), one.substr(equals + 1).c_str(), 1);
@@ -83,6 +112,7 @@ inline Outcome run_carat(const std::vector<std::string>& arguments, const Proces
   int out[2];
   int err[2];
   if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0) return {};
+  process_detail::cache();  // made by the parent, which removes it
   const pid_t child = fork();
   if (child == 0) {
     signal(SIGPIPE, SIG_DFL);
@@ -156,28 +186,6 @@ inline std::string read_bytes(const std::string& path) {
 inline void write_bytes(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
-
-/// A folder that goes when the test does.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "carat-cli-XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
-  }
-  ~TemporaryFolder() {
-    std::error_code error;
-    std::filesystem::remove_all(path_, error);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  std::size_t files() const {
-    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(path_), {}));
-  }
-
- private:
-  std::string path_;
-};
 
 /// The tiny model with a chat template put in as its first key. The new bytes are a multiple of the alignment, so that
 /// every offset stays right.

@@ -29,7 +29,7 @@ struct Opened {
   }
   Result<ModelWeights> load(int threads = 1, const LoadProgress& progress = nullptr) {
     CARAT_ASSIGN(const auto pool, ThreadPool::create({.threads = threads, .cpus = {}}));
-    return load_weights(file.config, layout, file.files, budget, *pool, progress);
+    return load_weights(file.config, layout, *file.tensor_source(), budget, *pool, progress);
   }
 };
 

@@ -41,6 +41,14 @@ class ModelRunner {
     return nullptr;
   }
 
+  static std::unique_ptr<ModelRunner> load(const ModelFile& file, const RunnerOptions& options) {
+    auto runner = std::unique_ptr<ModelRunner>(new ModelRunner(options));
+    const Status status = runner->start(file);
+    if (status.ok()) return runner;
+    ADD_FAILURE() << status.message();
+    return nullptr;
+  }
+
   /// Logits of every row of the batch; generated rows must come first.
   std::vector<std::vector<float>> run(const std::vector<Rows>& parts) {
     std::vector<std::int32_t> tokens;
@@ -146,12 +154,16 @@ class ModelRunner {
   explicit ModelRunner(const RunnerOptions& options) : options_(options) {}
 
   Status start(const std::string& path) {
+    CARAT_ASSIGN(const ModelFile file, ModelFile::open(path, budget_));
+    return start(file);
+  }
+
+  Status start(const ModelFile& file) {
     CARAT_ASSIGN(kernels_, select_kernel_table(options_.isa));
     CARAT_ASSIGN(pool_, ThreadPool::create({.threads = options_.threads, .cpus = {}}));
-    CARAT_ASSIGN(const ModelFile file, ModelFile::open(path, budget_));
     config_ = file.config;
     CARAT_ASSIGN(const WeightsLayout layout, make_weights_layout(config_, file.tensors, *kernels_));
-    CARAT_ASSIGN(weights_, load_weights(config_, layout, file.files, budget_, *pool_, nullptr));
+    CARAT_ASSIGN(weights_, load_weights(config_, layout, *file.tensor_source(), budget_, *pool_, nullptr));
     CARAT_ASSIGN(kv_, KvPool::create(budget_, config_, options_.ask, *kernels_));
     CARAT_ASSIGN(Decoder decoder,
                  Decoder::create(config_, weights_, *kernels_, options_.forms, options_.ask, budget_, *pool_));
