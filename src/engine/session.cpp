@@ -115,8 +115,7 @@ Result<ProcessFacts> process_facts(const std::optional<MemoryLimitAsk>& memory, 
                 static_cast<std::uint64_t>(facts.threads) * kThreadFixedBytes;
   lower_to_mapping_room(facts, resident);
   // DRAM read of one core, and int8 products by instruction set.
-  facts.estimated_speed = {std::min(facts.threads, 4) * 14.0,
-                           facts.threads * (machine.cpu.avx512_vnni ? 0.3 : 0.06)};
+  facts.estimated_speed = {std::min(facts.threads, 4) * 14.0, facts.threads * (machine.cpu.avx512_vnni ? 0.3 : 0.06)};
   return facts;
 }
 

@@ -33,6 +33,8 @@ void open_tiles(std::uint16_t element_pair) {
   _tile_loadconfig(&config);
   alignas(64) std::uint16_t data[kRows * kRowBytes / 2];
   for (std::uint16_t& pair : data) pair = element_pair;
+  // GCC's tile loads do not say that they read memory.
+  asm volatile("" : : "r"(data) : "memory");
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
