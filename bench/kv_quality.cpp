@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "model/decoder.h"
+#include "model/load_weights.h"
 #include "model/model_file.h"
 
 namespace carat {

@@ -45,11 +45,11 @@ struct HighPlane {
     HighPlane copy;
     CARAT_ASSIGN(copy.arena, Arena::allocate(budget, MemoryCategory::weights, weights.layout.bytes(), "a copy"));
     std::memcpy(copy.arena.data(), weights.data, weights.layout.bytes());
-    copy.matrix = {weights.layout, copy.arena.data()};
+    copy.matrix = packed_matrix(weights.layout, copy.arena.data());
     for (std::uint32_t p = 0; p < weights.layout.panels(); ++p) {
       pack::PlaneHeader header;
       std::memcpy(&header, weights.high(p), sizeof header);
-      std::byte* low = copy.arena.data() + (weights.low(p) - weights.data);
+      std::byte* low = copy.arena.data() + (weights.low(p) - weights.data);  // one block holds both planes
       for (std::uint32_t s = 0; s < weights.columns() / kStepColumns; ++s, low += kPlaneStepBytes) {
         std::memset(low, nibble * 17, pack::kPlaneScales);
         std::memset(low + pack::kPlaneScales, header.middle - header.base, kPanelRows);

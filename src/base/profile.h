@@ -14,7 +14,8 @@ namespace carat {
 enum class ProfileModule : std::uint8_t {
   tokenizer,
   embed,
-  norms,  ///< norms and residual sums of the stream
+  weights,  ///< waiting for a layer that is read from a file
+  norms,    ///< norms and residual sums of the stream
   qkv,
   rope_store,  ///< rotary angles, q/k norms, rotation, storing keys and values
   attention_local,
@@ -25,7 +26,7 @@ enum class ProfileModule : std::uint8_t {
   sampling,
   output,  ///< tokens to text, stop strings, writing
 };
-inline constexpr int kProfileModuleCount = 12;
+inline constexpr int kProfileModuleCount = 13;
 /// "tokenizer", "attention_local", …
 std::string_view name(ProfileModule module);
 

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "os/cache_folder.h"
 #include "os/file.h"
 
 namespace carat::cli {
@@ -23,14 +24,6 @@ constexpr std::uint64_t kMostBytes = 1 << 20;
 /// AVX-512 `bench` shows 0.22 of that for 512 tokens of Gemma 3 270M, 0.35 for the 1B.
 constexpr double kDecodeShare = 0.85;
 constexpr double kPrefillShare = 0.3;
-
-std::filesystem::path cache_folder() {
-  if (const char* folder = std::getenv("XDG_CACHE_HOME"); folder != nullptr && *folder == '/') {
-    return std::filesystem::path(folder) / "carat";
-  }
-  const char* home = std::getenv("HOME");
-  return std::filesystem::path(home == nullptr ? "" : home) / ".cache/carat";
-}
 
 /// What the figures hold for: another of these needs figures of its own.
 Json key_of(const Machine& machine, int threads) {
@@ -86,7 +79,7 @@ std::string ceilings_path(const Machine& machine, int threads) {
   }
   name = fmt::format("ceilings-{:.60}-{}-{}-{}-{}t.json", name, machine.cpu.family, machine.cpu.model,
                      machine.cpu.stepping, threads);
-  return (cache_folder() / name).string();
+  return (std::filesystem::path(cache_folder()) / name).string();
 }
 
 std::optional<Ceilings> load_ceilings(const Machine& machine, int threads) {

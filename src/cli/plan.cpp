@@ -73,6 +73,10 @@ nlohmann::ordered_json to_json(const Plan& plan, bool measured) {
            {{"prefill_tokens_per_s", plan.prefill_tokens_per_s},
             {"decode_tokens_per_s", plan.decode_tokens_per_s},
             {"estimated", !measured}}},
+          {"weights",
+           {{"streamed", plan.weights.streamed},
+            {"resident", plan.weights.streamed ? plan.weights.resident_bytes : plan.facts.weights},
+            {"read_per_token", plan.weights.token_bytes}}},
           {"suggestions", std::move(suggestions)}};
 }
 
@@ -81,6 +85,10 @@ std::string to_text(const Plan& plan, bool measured) {
                                  plan.ask.parallel, plan.ask.parallel == 1 ? "sequence" : "sequences", plan.ask.chunk,
                                  name(plan.ask.kv_local), name(plan.ask.kv_global));
   text += plan_table(plan);
+  if (plan.weights.streamed) {
+    text += fmt::format("  streamed     {} of weights stay in memory, {} are read from a file for each token\n",
+                        human_bytes(plan.weights.resident_bytes), human_bytes(plan.weights.token_bytes));
+  }
   text += fmt::format("  KV a token   {} bytes global, {} bytes local until the rings are full\n",
                       plan.global_bytes_per_token, plan.local_bytes_per_token);
   text += fmt::format(

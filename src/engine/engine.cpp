@@ -102,13 +102,20 @@ bool Engine::step() {
   scheduler_.completed();
   const std::size_t vocab = session_->config().vocab;
   Decoder& decoder = session_->decoder();
+  if (const Status read = decoder.stream_status(); !read.ok()) return fail_all(read);
   for (std::uint32_t first = 0; first < logits_requests_.size(); first += decoder.max_logits_rows()) {
     const std::uint32_t count =
         std::min(decoder.max_logits_rows(), static_cast<std::uint32_t>(logits_requests_.size()) - first);
     const std::span<float> logits = logits_of(first, count);
+    if (const Status read = decoder.stream_status(); !read.ok()) return fail_all(read);
     for (std::uint32_t r = 0; r < count; ++r) take_token(logits_requests_[first + r], logits.subspan(r * vocab, vocab));
   }
   return true;
+}
+
+bool Engine::fail_all(const Status& status) {
+  while (!requests_.empty()) end(requests_.begin()->first, FinishReason::error, status);
+  return false;
 }
 
 std::uint32_t Engine::deciding_logits(const Request& request) {

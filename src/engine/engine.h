@@ -84,6 +84,8 @@ class Engine {
   /// How many of the largest logits decide the request's next token; 0: all of them.
   static std::uint32_t deciding_logits(const Request& request);
   std::span<float> logits_of(std::uint32_t first, std::uint32_t count);
+  /// Ends every request: weights could not be read, which nothing mends.
+  bool fail_all(const Status& status);
   /// Ids that may be chosen lie below it.
   std::uint32_t token_limit() const;
   void run_batch(std::span<const StepItem> items);

@@ -14,6 +14,7 @@
 #include "memory/resident.h"
 #include "os/limits.h"
 #include "os/machine.h"
+#include "planner/streamed_plan.h"
 
 namespace carat {
 namespace {
@@ -157,7 +158,13 @@ Plan plan_model(const ModelConfig& config, const ModelFacts& model, const Sessio
     ask.context = fitting == 0 ? wanted : fitting;
   }
   ask.chunk = std::min(ask.chunk, std::max(ask.context, 1U));
-  return make_plan(config, facts, ask);
+  Plan plan = make_plan(config, facts, ask);
+  if (plan.fits || !model.streamable || !options.stream_weights) return plan;
+
+  facts.io = options.input_bytes + model.io + Engine::batch_bytes(std::max(options.chunk, options.parallel));
+  facts.fixed += kThreadFixedBytes;
+  ask.chunk = options.chunk;
+  return make_streamed_plan(config, facts, *model.streamable, {ask, options.context ? 0 : wanted});
 }
 
 Status check_kv_options(const ModelConfig& config, const SessionOptions& options) {
@@ -214,6 +221,7 @@ Result<Planned> plan_session(const SessionOptions& options) {
   ModelFacts model{.weights = planned.layout.bytes,
                    .tokenizer = file.tokenizer_bytes(),
                    .staging = loading_bytes(planned.layout, process.threads)};
+  if (!options.random) model.streamable = planned.layout.sizes();
   // The directory's entries stay as long as the file is open.
   for (const Reservation& entries : file.directory_memory) model.io += entries.bytes();
   planned.plan = plan_model(file.config, model, options, process, kv_default);
@@ -243,6 +251,19 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options, co
   return session;
 }
 
+Result<ModelWeights> Session::read_weights(const LoadProgress& progress) {
+  const ModelFile& file = planned_.file;
+  const WeightPlan& plan = planned_.plan.weights;
+  Budget& budget = *planned_.budget;
+  if (!plan.streamed) return load_weights(config(), planned_.layout, *file.tensor_source(), budget, *pool_, progress);
+  log_note(fmt::format("{} of {} of weights stay in memory, {} are read from a file for each token; all of it needs "
+                       "more --memory, or a smaller --ctx or KV type",
+                       human_bytes(plan.resident_bytes), human_bytes(planned_.layout.bytes),
+                       human_bytes(plan.token_bytes)));
+  CARAT_ASSIGN(File packed, open_packed(file, planned_.layout, budget, *pool_, progress));
+  return WeightStream::open(std::move(packed), kPackedImageOffset, planned_.layout, plan, budget, progress);
+}
+
 Status Session::load(const LoadProgress& progress) {
   const Plan& plan = planned_.plan;
   Budget& budget = *planned_.budget;
@@ -256,7 +277,7 @@ Status Session::load(const LoadProgress& progress) {
   chat_template_ = planned_.file.chat_template();
   // The header's bytes have served: they must not add to the peak while the weights come in.
   planned_.file.meta = MetaMap();
-  auto weights = load_weights(config(), planned_.layout, *planned_.file.tensor_source(), budget, *pool_, progress);
+  auto weights = read_weights(progress);
   if (!weights.ok()) return std::move(weights).status().with_context(planned_.file.path);
   weights_ = std::move(weights).value();
   CARAT_ASSIGN(kv_, KvPool::create(budget, config(), plan.ask, kernels()));

@@ -15,7 +15,9 @@
 #include "model/decoder.h"
 #include "model/model_file.h"
 #include "model/random_model.h"
-#include "model/weights.h"
+#include "model/load_weights.h"
+#include "model/packed_file.h"
+#include "model/weight_stream.h"
 #include "planner/plan.h"
 #include "text/tokenizer.h"
 
@@ -57,6 +59,7 @@ struct SessionOptions {
   std::uint32_t logits_rows = 1;
   std::uint64_t input_bytes = 0;  ///< that the caller will reserve for its input once the model is loaded
   bool chat = false;              ///< a file without a chat template is refused before its weights are read
+  bool stream_weights = true;     ///< weights that do not fit are read from a file instead of refused
   bool whole_head = false;        ///< every token reads all of the head: no Decoder::top_logits()
   bool sampler = true;            ///< tokens will be chosen: count the sampler's scratch
   /// For commands that compare numbers: models with float weights run exactly, unless KV types are given.
@@ -104,6 +107,7 @@ struct ModelFacts {
   std::uint64_t tokenizer = 0;
   std::uint64_t staging = 0;  ///< what weights are read through
   std::uint64_t io = 0;       ///< what the open file keeps
+  std::optional<WeightSizes> streamable;  ///< of a model whose weights may be read from a file
 };
 /// The plan for what is asked of a model in this process; KV types that are not asked for are `kv_default`.
 Plan plan_model(const ModelConfig& config, const ModelFacts& model, const SessionOptions& options,
@@ -131,6 +135,7 @@ class Session {
  private:
   Session() = default;
   Status load(const LoadProgress& progress);
+  Result<ModelWeights> read_weights(const LoadProgress& progress);
 
   // Destroyed in reverse order: what is reserved goes before the budget it was reserved from.
   Planned planned_;

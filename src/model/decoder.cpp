@@ -5,6 +5,7 @@
 
 #include "arch/rope_factors.h"
 #include "model/traffic.h"
+#include "model/weight_stream.h"
 #include "ops/attention.h"
 #include "ops/linear.h"
 #include "ops/rope.h"
@@ -61,6 +62,7 @@ Result<Decoder> Decoder::create(const ModelConfig& config, const ModelWeights& w
   context.thread_scratch = base + w.thread_scratch;
   context.thread_scratch_bytes = w.thread_scratch_bytes;
   context.joined_offset = w.joined_offset;
+  context.panel_offset = w.panel_offset;
   context.partials = decoder.floats(w.partials);
   context.split_items = w.split_items;
   context.split_lanes = w.split_lanes;
@@ -85,10 +87,13 @@ void Decoder::forward(const Batch& batch, KvPool& kv, std::span<const SequenceId
                     floats(workspace_.rope) + kind * max_rows_ * config_->head_dim);
   }
   clock.stop();
+  if (weights_->stream) weights_->stream->begin_pass();
   for (std::uint32_t layer = 0; layer < config_->layers.size(); ++layer) {
     for (std::uint32_t s = 0; s < batch.sequences(); ++s) kv_views_[s] = kv.view(sequences[s], layer);
-    attention_block(batch, layer);
-    mlp_block(batch, layer);
+    const LayerWeights& weights = take_layer(layer);
+    attention_block(batch, layer, weights);
+    mlp_block(batch, weights);
+    if (weights_->stream) weights_->stream->release_layer(layer);
     if (profile_ != nullptr) {
       add_layer_traffic(*profile_, *config_, layer, weights_->layers[layer], batch,
                         std::span(kv_views_).first(batch.sequences()));
@@ -106,6 +111,14 @@ void Decoder::forward(const Batch& batch, KvPool& kv, std::span<const SequenceId
              config_->norm_offset, config_->norm_eps, floats(workspace_.final_hidden) + r * width);
   }
 }
+
+const LayerWeights& Decoder::take_layer(std::uint32_t layer) const {
+  if (!weights_->stream) return weights_->layers[layer];
+  const ProfileClock clock(profile_, ProfileModule::weights);
+  return weights_->stream->take_layer(layer);
+}
+
+Status Decoder::stream_status() const { return weights_->stream ? weights_->stream->status() : ok_status(); }
 
 Status Decoder::shift(KvPool& kv, SequenceId sequence, std::uint32_t begin, std::uint32_t count) {
   if (count == 0) return ok_status();
@@ -129,10 +142,12 @@ std::span<float> Decoder::logits(std::uint32_t first, std::uint32_t count) {
   const std::uint32_t generated = std::clamp(final_generated_, first, first + count) - first;
   const ProfileClock clock(profile_, ProfileModule::head);
   if (profile_ != nullptr) profile_->add_bytes(ProfileModule::head, weights_->head.layout.bytes());
-  const LinearTarget target{&weights_->head, logits_.data(), config_->vocab};
-  linear(context_,
-         {floats(workspace_.final_hidden) + std::uint64_t{first} * config_->width, count, config_->width, generated},
-         {&target, 1});
+  const LinearRows rows{floats(workspace_.final_hidden) + std::uint64_t{first} * config_->width, count, config_->width,
+                        generated};
+  for_each_head_part(true, [&](const PackedMatrix& part, std::uint32_t first_panel) {
+    const LinearTarget target{&part, logits_.data() + std::uint64_t{first_panel} * kPanelRows, config_->vocab};
+    linear(context_, rows, {&target, 1});
+  });
   const std::span<float> all(logits_.data(), std::uint64_t{count} * config_->vocab);
   if (config_->final_softcap > 0) {
     for_rows(context_, count, 4 * std::uint64_t{config_->vocab}, [&](std::uint32_t begin, std::uint32_t end) {
@@ -155,15 +170,19 @@ std::span<float> Decoder::top_logits(std::uint32_t first, std::uint32_t count, s
   CARAT_CHECK(first + count <= final_rows_ && count <= logits_rows_);
   const ProfileClock clock(profile_, ProfileModule::head);
   const PackedLayout& layout = weights_->head.layout;
-  const TopHead head{
-      &weights_->head, std::min(token_limit, config_->vocab), top, config_->final_softcap, logits_.data(),
-      config_->vocab};
   const TopHeadBuffers buffers{floats(workspace_.head_bounds),
                                reinterpret_cast<std::uint32_t*>(arena_.data() + workspace_.head_panels),
                                floats(workspace_.head_energies)};
-  const std::uint64_t panels = top_head(
-      context_, {floats(workspace_.final_hidden) + std::uint64_t{first} * config_->width, count, config_->width, count},
-      head, buffers);
+  TopHead head(context_,
+               {floats(workspace_.final_hidden) + std::uint64_t{first} * config_->width, count, config_->width, count},
+               {layout, std::min(token_limit, config_->vocab), top, config_->final_softcap, logits_.data(),
+                config_->vocab},
+               buffers);
+  for_each_head_part(false, [&](const PackedMatrix& part, std::uint32_t panel) { head.scan(part, panel); });
+  const std::uint64_t panels = head.read([&](std::uint32_t panel, int worker) {
+    if (weights_->stream) return weights_->stream->head_panel(panel, context_.panel_room(worker));
+    return panels_of(weights_->head, panel, 1);
+  });
   const std::uint64_t bytes = layout.high_bytes() * layout.panels() + panels * layout.panel_bytes();
   head_reads_.rows += count;
   head_reads_.panels += panels;
@@ -172,20 +191,32 @@ std::span<float> Decoder::top_logits(std::uint32_t first, std::uint32_t count, s
   return {logits_.data(), std::uint64_t{count} * config_->vocab};
 }
 
+template <typename Use>
+void Decoder::for_each_head_part(bool low, const Use& use) const {
+  if (!weights_->stream) return use(weights_->head, 0);
+  weights_->stream->for_each_head_part(low, use);
+}
+
 void Decoder::embed(const Batch& batch) {
   float* residual = floats(workspace_.residual);
+  const auto row = [&](std::uint64_t t) { return static_cast<std::uint32_t>(batch.tokens[t]); };
+  if (weights_->stream) {
+    for (std::uint64_t t = 0; t < batch.rows(); ++t) {
+      const PackedMatrix panel = weights_->stream->embedding_panel(row(t) / kPanelRows, context_.panel_room(0));
+      context_.kernels->embed_row(panel, row(t) % kPanelRows, config_->embed_scale, residual + t * config_->width);
+    }
+    return;
+  }
   for_rows(context_, batch.rows(), 2 * std::uint64_t{config_->width}, [&](std::uint32_t begin, std::uint32_t end) {
     for (std::uint64_t t = begin; t < end; ++t) {
-      context_.kernels->embed_row(weights_->embedding, static_cast<std::uint32_t>(batch.tokens[t]),
-                                  config_->embed_scale, residual + t * config_->width);
+      context_.kernels->embed_row(weights_->embedding, row(t), config_->embed_scale, residual + t * config_->width);
     }
   });
 }
 
-void Decoder::attention_block(const Batch& batch, std::uint32_t layer) {
+void Decoder::attention_block(const Batch& batch, std::uint32_t layer, const LayerWeights& w) {
   const ModelConfig& c = *config_;
   const LayerSpec& spec = c.layers[layer];
-  const LayerWeights& w = weights_->layers[layer];
   const std::uint32_t rows = batch.rows();
   float* hidden = floats(workspace_.hidden);
   float* q = floats(workspace_.query);
@@ -224,9 +255,8 @@ void Decoder::attention_block(const Batch& batch, std::uint32_t layer) {
   normed_sum(batch, w.post_attn_norm);
 }
 
-void Decoder::mlp_block(const Batch& batch, std::uint32_t layer) {
+void Decoder::mlp_block(const Batch& batch, const LayerWeights& w) {
   const ModelConfig& c = *config_;
-  const LayerWeights& w = weights_->layers[layer];
   const std::uint32_t rows = batch.rows();
   float* hidden = floats(workspace_.hidden);
   float* gate = floats(workspace_.gate);

@@ -39,6 +39,9 @@ class Decoder {
   /// Afterwards logits() serves the batch's rows_with_logits.
   void forward(const Batch& batch, KvPool& kv, std::span<const SequenceId> sequences);
 
+  /// Why streamed weights could not be read: what was computed since may be anything.
+  Status stream_status() const;
+
   /// Forgets whole tiles [begin, begin + count) of a sequence; later tokens move down and their keys turn to their new
   /// positions, each layer by its own base. Keys of quantized forms lose up to one step more. What is kept was computed
   /// while the forgotten tokens were seen. Fails as KvPool::remove_tiles() and own_pages() do, with nothing changed.
@@ -77,8 +80,11 @@ class Decoder {
   Decoder() = default;
   float* floats(std::uint64_t offset) const { return reinterpret_cast<float*>(arena_.data() + offset); }
   void embed(const Batch& batch);
-  void attention_block(const Batch& batch, std::uint32_t layer);
-  void mlp_block(const Batch& batch, std::uint32_t layer);
+  const LayerWeights& take_layer(std::uint32_t layer) const;
+  template <typename Use>
+  void for_each_head_part(bool low, const Use& use) const;
+  void attention_block(const Batch& batch, std::uint32_t layer, const LayerWeights& w);
+  void mlp_block(const Batch& batch, const LayerWeights& w);
   void normed_sum(const Batch& batch, const float* post_norm);
 
   const ModelConfig* config_ = nullptr;

@@ -3,34 +3,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <atomic>
-#include <cstring>
-#include <mutex>
 
 #include "base/checked.h"
-#include "quant/codec.h"
+#include "model/weight_stream.h"
 
 namespace carat {
 namespace {
 
 constexpr std::uint64_t kStagingBytes = 1 << 20;
-constexpr std::uint64_t kMostStagingBytes = 8 << 20;
-/// File bytes between two looks at the progress callback.
-constexpr std::uint64_t kProgressBytes = 32 << 20;
-
-/// One piece of loading: some panels of a matrix, or a whole vector.
-struct Piece {
-  std::uint32_t place = 0;
-  std::uint32_t panel_begin = 0;
-  std::uint32_t panel_end = 0;
-  std::uint64_t file_bytes = 0;
-};
-
-PackedLayout packed_layout(const WeightsLayout::Place& place) {
-  const TensorEntry& entry = *place.tensor.entry;
-  return {entry.type, static_cast<std::uint32_t>(entry.shape.rows), static_cast<std::uint32_t>(entry.shape.columns),
-          place.form};
-}
 
 /// The head, or the embedding that is one: an answer's token needs its largest products alone.
 bool in_planes(const ModelConfig& config, const BoundTensor& tensor) {
@@ -38,164 +18,111 @@ bool in_planes(const ModelConfig& config, const BoundTensor& tensor) {
   return tensor.slot.role == head && tensor.entry->type == DType::q8_0;
 }
 
-std::uint32_t panels_per_piece(const TensorEntry& entry) {
-  const std::uint64_t panel = row_bytes(entry.type, entry.shape.columns) * kPanelRows;
-  return static_cast<std::uint32_t>(std::max<std::uint64_t>(1, kStagingBytes / panel));
+/// Tensors of a layer follow each other, layers in order.
+void add_to_layer(const WeightsLayout::Place& place, WeightsLayout& layout) {
+  if (!in_layer(place.tensor.slot.role)) return;
+  const auto index = static_cast<std::uint32_t>(layout.places.size());
+  if (place.tensor.slot.layer == layout.layers.size()) layout.layers.push_back({place.offset, 0, index, 0});
+  WeightsLayout::Layer& layer = layout.layers.at(place.tensor.slot.layer);
+  layer.end = layout.bytes;
+  layer.end_place = index + 1;
 }
 
-std::vector<Piece> cut_pieces(const WeightsLayout& layout) {
-  std::vector<Piece> pieces;
-  for (std::uint32_t p = 0; p < layout.places.size(); ++p) {
-    const BoundTensor& tensor = layout.places[p].tensor;
-    if (tensor.entry == nullptr) continue;
-    if (is_vector(tensor.slot.role)) {
-      pieces.push_back({p, 0, 0, tensor.entry->bytes});
-      continue;
-    }
-    const std::uint32_t panels = packed_layout(layout.places[p]).panels();
-    const std::uint32_t step = panels_per_piece(*tensor.entry);
-    const std::uint64_t panel_bytes = row_bytes(tensor.entry->type, tensor.entry->shape.columns) * kPanelRows;
-    for (std::uint32_t begin = 0; begin < panels; begin += step) {
-      const std::uint32_t end = std::min(begin + step, panels);
-      pieces.push_back({p, begin, end, (end - begin) * panel_bytes});
-    }
+void bind_layer_place(const WeightsLayout::Place& place, const std::byte* at, LayerWeights& layer) {
+  const auto* vector = reinterpret_cast<const float*>(at);
+  PackedMatrix matrix;
+  if (!is_vector(place.tensor.slot.role)) matrix = packed_matrix(place.packed(), at);
+  switch (place.tensor.slot.role) {
+    case TensorRole::attn_norm: layer.attn_norm = vector; break;
+    case TensorRole::attn_q: layer.q = matrix; break;
+    case TensorRole::attn_k: layer.k = matrix; break;
+    case TensorRole::attn_v: layer.v = matrix; break;
+    case TensorRole::attn_q_bias: layer.q_bias = vector; break;
+    case TensorRole::attn_k_bias: layer.k_bias = vector; break;
+    case TensorRole::attn_v_bias: layer.v_bias = vector; break;
+    case TensorRole::attn_q_norm: layer.q_norm = vector; break;
+    case TensorRole::attn_k_norm: layer.k_norm = vector; break;
+    case TensorRole::attn_out: layer.out = matrix; break;
+    case TensorRole::post_attn_norm: layer.post_attn_norm = vector; break;
+    case TensorRole::ffn_norm: layer.ffn_norm = vector; break;
+    case TensorRole::ffn_gate: layer.gate = matrix; break;
+    case TensorRole::ffn_up: layer.up = matrix; break;
+    case TensorRole::ffn_down: layer.down = matrix; break;
+    case TensorRole::post_ffn_norm: layer.post_ffn_norm = vector; break;
+    default: break;
   }
-  return pieces;
-}
-
-class Loader {
- public:
-  Loader(const ModelConfig& config, const WeightsLayout& layout, const TensorSource& source, std::byte* arena,
-         std::span<std::byte> staging)
-      : config_(config), layout_(layout), source_(source), arena_(arena), staging_(staging) {}
-
-  /// No two running calls share a lane.
-  Status load(const Piece& piece, std::uint64_t lane) const {
-    const WeightsLayout::Place& place = layout_.places[piece.place];
-    const std::span<std::byte> staging = staging_.subspan(lane * layout_.staging_bytes, layout_.staging_bytes);
-    Status status =
-        is_vector(place.tensor.slot.role) ? load_vector(place, staging) : load_panels(place, piece, staging);
-    return std::move(status).with_context(fmt::format("tensor '{}'", place.tensor.slot.name));
-  }
-
- private:
-  std::byte* in_arena(const std::byte* at) const { return arena_ + (at - arena_); }
-
-  Status load_vector(const WeightsLayout::Place& place, std::span<std::byte> staging) const {
-    const TensorEntry& entry = *place.tensor.entry;
-    CARAT_TRY(source_.read(entry, 0, staging.first(entry.bytes)));
-    CARAT_TRY(check_finite(entry, staging.data(), 1));
-    auto* values = reinterpret_cast<float*>(arena_ + place.offset);
-    dequantize_row(entry.type, staging.data(), entry.shape.columns, values);
-    if (place.tensor.slot.role == TensorRole::rope_factors) {
-      for (std::uint64_t i = 0; i < entry.shape.columns; ++i) {
-        if (!(values[i] > 0)) return invalid(fmt::format("factor {} is {}, expected more than 0", i, values[i]));
-      }
-    }
-    return ok_status();
-  }
-
-  Status load_panels(const WeightsLayout::Place& place, const Piece& piece, std::span<std::byte> staging) const {
-    const TensorEntry& entry = *place.tensor.entry;
-    const PackedMatrix matrix{packed_layout(place), arena_ + place.offset};
-    const PackedLayout& packed = matrix.layout;
-    const std::uint64_t stride = row_bytes(entry.type, entry.shape.columns);
-    const std::uint32_t first = piece.panel_begin * kPanelRows;
-    const std::uint32_t rows = std::min(piece.panel_end * kPanelRows, packed.rows) - first;
-    CARAT_TRY(read_rows(place.tensor, first, rows, stride, staging));
-    CARAT_TRY(check_finite(entry, staging.data(), rows));
-    for (std::uint32_t panel = piece.panel_begin; panel < piece.panel_end; ++panel) {
-      const std::uint32_t row = panel * kPanelRows - first;
-      const std::byte* from = staging.data() + row * stride;
-      const std::uint32_t count = std::min(kPanelRows, rows - row);
-      if (packed.form == PackedForm::planes) {
-        pack_planes(packed, from, count, in_arena(matrix.high(panel)), in_arena(matrix.low(panel)));
-      } else {
-        pack_panel(packed, from, count, in_arena(matrix.panel(panel)));
-      }
-    }
-    return ok_status();
-  }
-
-  /// Reads rows in the order of rotate-half RoPE. Files ordered for adjacent pairs hold, within a head, row i of
-  /// half s at 2i + s.
-  Status read_rows(const BoundTensor& tensor, std::uint32_t first, std::uint32_t rows, std::uint64_t stride,
-                   std::span<std::byte> staging) const {
-    const TensorEntry& entry = *tensor.entry;
-    const TensorRole role = tensor.slot.role;
-    if (!config_.adjacent_pairs || (role != TensorRole::attn_q && role != TensorRole::attn_k)) {
-      return source_.read(entry, first * stride, staging.first(rows * stride));
-    }
-    const std::uint32_t half = config_.head_dim / 2;
-    for (std::uint32_t r = 0; r < rows; ++r) {
-      const std::uint32_t head = (first + r) / config_.head_dim;
-      const std::uint32_t within = (first + r) % config_.head_dim;
-      const std::uint64_t source = std::uint64_t{head} * config_.head_dim + 2 * (within % half) + within / half;
-      CARAT_TRY(source_.read(entry, source * stride, staging.subspan(r * stride, stride)));
-    }
-    return ok_status();
-  }
-
-  static Status check_finite(const TensorEntry& entry, const std::byte* rows, std::uint32_t count) {
-    const std::uint64_t stride = row_bytes(entry.type, entry.shape.columns);
-    for (std::uint32_t r = 0; r < count; ++r) {
-      if (!scales_finite(entry.type, rows + r * stride, entry.shape.columns)) {
-        return invalid("holds a NaN or infinite value; the file is damaged");
-      }
-    }
-    return ok_status();
-  }
-
-  const ModelConfig& config_;
-  const WeightsLayout& layout_;
-  const TensorSource& source_;
-  std::byte* const arena_;
-  const std::span<std::byte> staging_;
-};
-
-/// Pieces loaded at once.
-std::uint64_t loading_lanes(const WeightsLayout& layout, int threads) {
-  return std::clamp<std::uint64_t>(kMostStagingBytes / layout.staging_bytes, 1, static_cast<std::uint64_t>(threads));
-}
-
-/// Points the fields of `weights` at their places.
-void bind(const WeightsLayout& layout, ModelWeights& weights) {
-  for (const WeightsLayout::Place& place : layout.places) {
-    if (place.tensor.entry == nullptr) continue;
-    const std::byte* at = weights.arena.data() + place.offset;
-    const auto* vector = reinterpret_cast<const float*>(at);
-    PackedMatrix matrix;
-    if (!is_vector(place.tensor.slot.role)) matrix = {packed_layout(place), at};
-    const std::uint32_t layer_index = place.tensor.slot.layer;
-    if (layer_index >= weights.layers.size()) weights.layers.resize(layer_index + 1);
-    LayerWeights& layer = weights.layers[layer_index];
-    switch (place.tensor.slot.role) {
-      case TensorRole::embedding: weights.embedding = matrix; break;
-      case TensorRole::head: weights.head = matrix; break;
-      case TensorRole::output_norm: weights.output_norm = vector; break;
-      case TensorRole::rope_factors: weights.rope_factors = vector; break;
-      case TensorRole::attn_norm: layer.attn_norm = vector; break;
-      case TensorRole::attn_q: layer.q = matrix; break;
-      case TensorRole::attn_k: layer.k = matrix; break;
-      case TensorRole::attn_v: layer.v = matrix; break;
-      case TensorRole::attn_q_bias: layer.q_bias = vector; break;
-      case TensorRole::attn_k_bias: layer.k_bias = vector; break;
-      case TensorRole::attn_v_bias: layer.v_bias = vector; break;
-      case TensorRole::attn_q_norm: layer.q_norm = vector; break;
-      case TensorRole::attn_k_norm: layer.k_norm = vector; break;
-      case TensorRole::attn_out: layer.out = matrix; break;
-      case TensorRole::post_attn_norm: layer.post_attn_norm = vector; break;
-      case TensorRole::ffn_norm: layer.ffn_norm = vector; break;
-      case TensorRole::ffn_gate: layer.gate = matrix; break;
-      case TensorRole::ffn_up: layer.up = matrix; break;
-      case TensorRole::ffn_down: layer.down = matrix; break;
-      case TensorRole::post_ffn_norm: layer.post_ffn_norm = vector; break;
-    }
-  }
-  if (weights.head.data == nullptr) weights.head = weights.embedding;
 }
 
 }  // namespace
+
+ModelWeights::ModelWeights() = default;
+ModelWeights::ModelWeights(ModelWeights&&) noexcept = default;
+ModelWeights& ModelWeights::operator=(ModelWeights&&) noexcept = default;
+ModelWeights::~ModelWeights() = default;
+
+bool in_layer(TensorRole role) {
+  return role != TensorRole::embedding && role != TensorRole::head && role != TensorRole::output_norm &&
+         role != TensorRole::rope_factors;
+}
+
+PackedLayout WeightsLayout::Place::packed() const {
+  const TensorEntry& entry = *tensor.entry;
+  return {entry.type, static_cast<std::uint32_t>(entry.shape.rows), static_cast<std::uint32_t>(entry.shape.columns),
+          form};
+}
+
+const WeightsLayout::Place* WeightsLayout::find(TensorRole role) const {
+  for (const Place& place : places) {
+    if (place.tensor.slot.role == role && place.tensor.entry != nullptr) return &place;
+  }
+  return nullptr;
+}
+
+WeightSizes WeightsLayout::sizes() const {
+  WeightSizes sizes;
+  sizes.total = bytes;
+  for (const Layer& layer : layers) sizes.layers.push_back(layer.end - layer.begin);
+  for (const Place& place : places) {
+    const TensorRole role = place.tensor.slot.role;
+    if (place.tensor.entry == nullptr || in_layer(role)) continue;
+    if (is_vector(role)) {
+      sizes.others += round_up(place.bytes, std::uint64_t{64});
+    } else {
+      sizes.ends.push_back({place.packed(), role == TensorRole::head || find(TensorRole::head) == nullptr});
+    }
+  }
+  return sizes;
+}
+
+void bind_layer(const WeightsLayout& layout, std::uint32_t layer, const std::byte* at, LayerWeights& weights) {
+  const WeightsLayout::Layer& where = layout.layers[layer];
+  for (std::uint32_t p = where.first_place; p < where.end_place; ++p) {
+    const WeightsLayout::Place& place = layout.places[p];
+    if (place.tensor.entry != nullptr) bind_layer_place(place, at + (place.offset - where.begin), weights);
+  }
+}
+
+void bind_vector(TensorRole role, const std::byte* at, ModelWeights& weights) {
+  const auto* vector = reinterpret_cast<const float*>(at);
+  if (role == TensorRole::output_norm) weights.output_norm = vector;
+  if (role == TensorRole::rope_factors) weights.rope_factors = vector;
+}
+
+void bind_all(const WeightsLayout& layout, ModelWeights& weights) {
+  const std::byte* base = weights.arena.data();
+  weights.layers.resize(layout.layers.size());
+  for (std::uint32_t layer = 0; layer < layout.layers.size(); ++layer) {
+    bind_layer(layout, layer, base + layout.layers[layer].begin, weights.layers[layer]);
+  }
+  for (const WeightsLayout::Place& place : layout.places) {
+    const TensorRole role = place.tensor.slot.role;
+    if (place.tensor.entry == nullptr || in_layer(role)) continue;
+    if (role == TensorRole::embedding) weights.embedding = packed_matrix(place.packed(), base + place.offset);
+    if (role == TensorRole::head) weights.head = packed_matrix(place.packed(), base + place.offset);
+    bind_vector(role, base + place.offset, weights);
+  }
+  if (weights.head.data == nullptr) weights.head = weights.embedding;
+}
 
 Result<WeightsLayout> make_weights_layout(const ModelConfig& config, const TensorDir& tensors,
                                           const KernelTable& kernels) {
@@ -215,62 +142,18 @@ Result<WeightsLayout> make_weights_layout(const ModelConfig& config, const Tenso
       }
       if (in_planes(config, tensor)) place.form = PackedForm::planes;
       place.tensor = tensor;
-      bytes = packed_layout(place).bytes();
+      bytes = place.packed().bytes();
       layout.staging_bytes =
           std::max(layout.staging_bytes, row_bytes(tensor.entry->type, tensor.entry->shape.columns) * kPanelRows);
     }
     place.tensor = std::move(tensor);
     place.offset = layout.bytes;
     layout.bytes += round_up(bytes, std::uint64_t{64});
+    add_to_layer(place, layout);
     layout.places.push_back(std::move(place));
   }
   layout.staging_bytes = round_up(layout.staging_bytes, std::uint64_t{64});
   return layout;
-}
-
-std::uint64_t loading_bytes(const WeightsLayout& layout, int threads) {
-  return loading_lanes(layout, threads) * layout.staging_bytes;
-}
-
-Result<ModelWeights> load_weights(const ModelConfig& config, const WeightsLayout& layout, const TensorSource& source,
-                                  Budget& budget, ThreadPool& pool, const LoadProgress& progress) {
-  ModelWeights weights;
-  CARAT_ASSIGN(weights.arena,
-               Arena::allocate(budget, MemoryCategory::weights, layout.bytes, "weights", HugePages::advise));
-  CARAT_ASSIGN(const Arena staging,
-               Arena::allocate(budget, MemoryCategory::io, loading_bytes(layout, pool.threads()), "loading buffers"));
-  const auto lanes = static_cast<std::int64_t>(loading_lanes(layout, pool.threads()));
-  const Loader loader(config, layout, source, weights.arena.data(),
-                      {staging.data(), static_cast<std::size_t>(staging.bytes())});
-  const std::vector<Piece> pieces = cut_pieces(layout);
-  std::uint64_t total = 0;
-  for (const Piece& piece : pieces) total += piece.file_bytes;
-
-  std::mutex mutex;
-  Status failure;
-  std::atomic<bool> failed{false};
-  std::uint64_t done = 0;
-  for (std::size_t begin = 0; begin < pieces.size();) {
-    std::size_t end = begin;
-    std::uint64_t bytes = 0;
-    while (end < pieces.size() && bytes < kProgressBytes) bytes += pieces[end++].file_bytes;
-    std::atomic<std::size_t> next{begin};
-    pool.parallel_for(lanes, 1, [&](std::int64_t lane, std::int64_t, int) {
-      for (std::size_t i = next++; i < end && !failed; i = next++) {
-        Status status = loader.load(pieces[i], static_cast<std::uint64_t>(lane));
-        if (status.ok()) continue;
-        const std::lock_guard lock(mutex);
-        if (!failed.exchange(true)) failure = std::move(status);
-      }
-    });
-    if (failed) return failure;
-    begin = end;
-    done += bytes;
-    if (progress && !progress(done, total)) return interrupted("stopped while loading");
-  }
-  weights.layers.resize(config.layers.size());
-  bind(layout, weights);
-  return weights;
 }
 
 }  // namespace carat

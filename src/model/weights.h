@@ -2,20 +2,19 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <span>
-#include <string>
+#include <memory>
 #include <vector>
 
 #include "arch/tensor_roles.h"
 #include "base/status.h"
-#include "base/thread_pool.h"
 #include "kernels/kernel_table.h"
 #include "memory/arena.h"
-#include "model/tensor_source.h"
+#include "planner/weight_plan.h"
 #include "tensor/packed_layout.h"
 
 namespace carat {
+
+class WeightStream;
 
 struct LayerWeights {
   PackedMatrix q, k, v, out, gate, up, down;
@@ -30,42 +29,62 @@ struct LayerWeights {
   const float* post_ffn_norm = nullptr;
 };
 
+/// Without a stream everything is in `arena`. With one, `layers` and matrices outside them say what there is, and hold
+/// addresses only where it is in memory: it is reached through the stream.
 struct ModelWeights {
+  ModelWeights();
+  ModelWeights(ModelWeights&&) noexcept;
+  ModelWeights& operator=(ModelWeights&&) noexcept;
+  ~ModelWeights();
+
   PackedMatrix embedding;
   PackedMatrix head;  ///< the embedding itself when tied
   std::vector<LayerWeights> layers;
   const float* output_norm = nullptr;
   const float* rope_factors = nullptr;  ///< [head_dim / 2], or null
   Arena arena;
+  std::unique_ptr<WeightStream> stream;
 };
 
-/// Where each bound tensor goes. Pure: the plan takes its weights figure from here.
+/// Where each bound tensor goes in one block, the image of the weights. Pure: the plan takes its figures from here.
 struct WeightsLayout {
   struct Place {
     BoundTensor tensor;
-    std::uint64_t offset = 0;  ///< in the arena, 64-byte aligned
+    std::uint64_t offset = 0;  ///< in the image, 64-byte aligned
     std::uint64_t bytes = 0;
     PackedForm form = PackedForm::panels;  ///< of a matrix
+
+    PackedLayout packed() const;  ///< of a matrix
+  };
+  /// The tensors of one layer follow each other: bytes [begin, end) of the image.
+  struct Layer {
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
+    std::uint32_t first_place = 0;
+    std::uint32_t end_place = 0;
   };
   std::vector<Place> places;
+  std::vector<Layer> layers;
   std::uint64_t bytes = 0;
   std::uint64_t staging_bytes = 0;  ///< of one lane of loading
+
+  /// Null when the model has none.
+  const Place* find(TensorRole role) const;
+  WeightSizes sizes() const;
 };
 
 /// Fails when a matrix has a type that no kernel of `kernels` reads, naming type and tensor.
 Result<WeightsLayout> make_weights_layout(const ModelConfig& config, const TensorDir& tensors,
                                           const KernelTable& kernels);
 
-/// Bytes of the staging blocks that load_weights takes for a pool of `threads`: at most 8 MiB, unless a single panel
-/// needs more.
-std::uint64_t loading_bytes(const WeightsLayout& layout, int threads);
+/// Whether a tensor belongs to a layer.
+bool in_layer(TensorRole role);
 
-/// Called now and then while loading with the bytes done and the bytes in all; returning false stops the load.
-using LoadProgress = std::function<bool(std::uint64_t done, std::uint64_t total)>;
-
-/// Reads, checks and packs every tensor, piece by piece through a few staging blocks, so that the peak is the final
-/// size plus loading_bytes(). A scale that is NaN or infinite is an error that names the tensor.
-Result<ModelWeights> load_weights(const ModelConfig& config, const WeightsLayout& layout, const TensorSource& source,
-                                  Budget& budget, ThreadPool& pool, const LoadProgress& progress);
+/// Points a layer's fields into its bytes, which are at `at`.
+void bind_layer(const WeightsLayout& layout, std::uint32_t layer, const std::byte* at, LayerWeights& weights);
+/// Points the field of a vector outside the layers at `at`; other roles are left alone.
+void bind_vector(TensorRole role, const std::byte* at, ModelWeights& weights);
+/// Points everything into weights.arena, which holds the whole image.
+void bind_all(const WeightsLayout& layout, ModelWeights& weights);
 
 }  // namespace carat

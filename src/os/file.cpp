@@ -126,6 +126,17 @@ Status AtomicFile::write(std::span<const std::byte> bytes) {
   return ok_status();
 }
 
+Status AtomicFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t put = pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return system_error(path_, "write");
+    bytes = bytes.subspan(static_cast<std::size_t>(put));
+    offset += static_cast<std::uint64_t>(put);
+  }
+  return ok_status();
+}
+
 Status AtomicFile::commit() {
   if (temporary_.empty()) {
     close(std::exchange(descriptor_, -1));

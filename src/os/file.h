@@ -48,6 +48,8 @@ class AtomicFile {
 
   static Result<AtomicFile> create(const std::string& path);
   Status write(std::span<const std::byte> bytes);
+  /// At byte `offset`, in any order and from several threads.
+  Status write_at(std::uint64_t offset, std::span<const std::byte> bytes);
   Status write(std::string_view text) { return write(std::as_bytes(std::span(text.data(), text.size()))); }
   Status commit();
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "base/status.h"
 #include "os/file.h"
@@ -10,5 +11,6 @@ namespace carat {
 
 /// The digest of a whole file as 64 lower-case hexadecimal digits.
 Result<std::string> sha256(const File& file);
+Result<std::string> sha256(std::string_view text);
 
 }  // namespace carat

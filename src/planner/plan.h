@@ -10,6 +10,7 @@
 
 #include "arch/model_config.h"
 #include "memory/budget.h"
+#include "planner/weight_plan.h"
 #include "planner/workspace.h"
 #include "tensor/kv_view.h"
 
@@ -50,6 +51,7 @@ struct PlanFacts {
   std::uint64_t fixed = 0;    ///< resident before the model, and what the process will still add to it
   double read_gb_per_s = 0;   ///< 0: unknown, no speed is expected
   double prefill_tops = 0;
+  double file_gb_per_s = 2;   ///< of weights that are read from a file; an estimate
 };
 
 struct PlanSuggestion {
@@ -64,6 +66,7 @@ struct Plan {
   std::array<std::uint64_t, kMemoryCategoryCount> categories{};
   std::uint64_t total = 0;
   bool fits = false;
+  WeightPlan weights;  ///< see make_streamed_plan(); of make_plan(): not streamed, and nothing else is set
 
   std::uint64_t local_bytes_per_token = 0;   ///< of all local layers, while their rings fill
   std::uint64_t global_bytes_per_token = 0;  ///< of all global layers

@@ -70,7 +70,8 @@ Workspace make_workspace(const ModelConfig& config, const WorkspaceAsk& ask) {
       attention_floats * sizeof(float);
   const std::uint64_t requantize = 2 * std::uint64_t{kTileTokens} * config.head_dim * sizeof(float);
   w.joined_offset = round_up(linear_scratch_bytes(w.max_columns), std::uint64_t{64});
-  const std::uint64_t linear = w.joined_offset + joined_panels_bytes(config.width);
+  w.panel_offset = round_up(w.joined_offset + joined_panels_bytes(config.width), std::uint64_t{64});
+  const std::uint64_t linear = w.panel_offset + most_panel_bytes(config.width);
   w.thread_scratch_bytes = round_up(std::max({linear, attention, requantize}), std::uint64_t{64});
   w.thread_scratch = place(w.thread_scratch_bytes * ask.threads);
   w.bytes = at;

@@ -45,6 +45,7 @@ struct Workspace {
   std::uint64_t thread_scratch = 0;
   std::uint64_t thread_scratch_bytes = 0;  ///< of one thread
   std::uint64_t joined_offset = 0;         ///< in a thread's scratch, past what kernels use
+  std::uint64_t panel_offset = 0;          ///< the same: one panel of width columns of any type
   std::uint64_t bytes = 0;                 ///< of all
 
   std::uint32_t max_columns = 0;

@@ -38,12 +38,15 @@ struct PackedLayout {
   std::uint64_t high_bytes() const { return 64 + low_bytes(); }
   std::uint64_t low_bytes() const { return (std::uint64_t{columns} / kStepColumns * kPlaneStepBytes + 63) / 64 * 64; }
   std::uint64_t bytes() const { return panel_bytes() * panels(); }
+  /// Of the form `planes`: where the low plane begins in a block that holds both.
+  std::uint64_t low_offset() const { return high_bytes() * panels(); }
 };
 
-/// A packed matrix in memory; not owned.
+/// A packed matrix in memory, or consecutive panels of one; not owned.
 struct PackedMatrix {
   PackedLayout layout;
-  const std::byte* data = nullptr;  ///< 64-byte aligned
+  const std::byte* data = nullptr;       ///< 64-byte aligned; of the form `planes`: the high plane
+  const std::byte* low_plane = nullptr;  ///< of the form `planes`
 
   std::uint32_t rows() const { return layout.rows; }
   std::uint32_t columns() const { return layout.columns; }
@@ -51,9 +54,23 @@ struct PackedMatrix {
   const std::byte* panel(std::uint32_t index) const { return data + index * layout.panel_bytes(); }
   /// Of the form `planes`.
   const std::byte* high(std::uint32_t index) const { return data + index * layout.high_bytes(); }
-  const std::byte* low(std::uint32_t index) const {
-    return data + layout.panels() * layout.high_bytes() + index * layout.low_bytes();
-  }
+  const std::byte* low(std::uint32_t index) const { return low_plane + index * layout.low_bytes(); }
 };
+
+/// Panels [begin, begin + count) of a matrix.
+inline PackedMatrix panels_of(const PackedMatrix& matrix, std::uint32_t begin, std::uint32_t count) {
+  PackedMatrix part = matrix;
+  const std::uint32_t first = begin * kPanelRows;
+  part.layout.rows = count * kPanelRows < matrix.rows() - first ? count * kPanelRows : matrix.rows() - first;
+  const bool planes = matrix.layout.form == PackedForm::planes;
+  part.data = planes ? matrix.high(begin) : matrix.panel(begin);
+  if (planes) part.low_plane = matrix.low(begin);
+  return part;
+}
+
+/// The matrix of a block of layout.bytes() at `data`.
+inline PackedMatrix packed_matrix(const PackedLayout& layout, const std::byte* data) {
+  return {layout, data, layout.form == PackedForm::planes ? data + layout.low_offset() : nullptr};
+}
 
 }  // namespace carat

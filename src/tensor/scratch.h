@@ -20,6 +20,11 @@ constexpr std::uint64_t joined_panels_bytes(std::uint64_t columns) {
   return kJoinedPanels * ((columns / kStepColumns * (kStepColumns + 2) * kPanelRows + 63) / 64 * 64);
 }
 
+/// Most bytes of one panel, in either form.
+constexpr std::uint64_t most_panel_bytes(std::uint64_t columns) {
+  return (columns * kPanelRows * sizeof(float) + 63) / 64 * 64 + 256;
+}
+
 /// Most input rows of one scan over the high plane of a head.
 inline constexpr std::uint32_t kTopHeadRows = 4;
 

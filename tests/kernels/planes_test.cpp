@@ -40,8 +40,8 @@ void pack(Matrix& m, std::uint32_t rows, std::uint32_t columns) {
   m.panels_store.assign(m.panels.layout.bytes() + 64, std::byte{0x55});
   m.planes_store.assign(m.planes.layout.bytes() + 64, std::byte{0x55});
   std::byte* panels = align64(m.panels_store.data());
-  m.panels.data = panels;
-  m.planes.data = align64(m.planes_store.data());
+  m.panels = packed_matrix(m.panels.layout, panels);
+  m.planes = packed_matrix(m.planes.layout, align64(m.planes_store.data()));
   for (std::uint32_t p = 0; p < m.panels.layout.panels(); ++p) {
     const std::byte* from = m.file.data() + p * kPanelRows * row_size;
     const std::uint32_t count = std::min(kPanelRows, rows - p * kPanelRows);

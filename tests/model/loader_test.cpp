@@ -7,7 +7,7 @@
 
 #include "arch/families.h"
 #include "model/model_file.h"
-#include "model/weights.h"
+#include "model/load_weights.h"
 #include "support/patched_model.h"
 
 namespace carat::test {

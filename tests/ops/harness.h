@@ -39,6 +39,7 @@ class Harness {
     ops.thread_scratch = base + w.thread_scratch;
     ops.thread_scratch_bytes = w.thread_scratch_bytes;
     ops.joined_offset = w.joined_offset;
+    ops.panel_offset = w.panel_offset;
     ops.partials = reinterpret_cast<float*>(base + w.partials);
     ops.split_items = w.split_items;
     ops.split_lanes = w.split_lanes;

@@ -9,6 +9,7 @@
 
 #include "arch/families.h"
 #include "model/decoder.h"
+#include "model/load_weights.h"
 #include "model/model_file.h"
 #include "os/file.h"
 

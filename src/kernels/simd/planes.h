@@ -20,8 +20,7 @@ struct Planes {
     const std::uint32_t steps = weights.layout.columns / kStepColumns;
     const std::uint64_t low_bytes = (std::uint64_t{steps} * kPlaneStepBytes + 63) / 64 * 64;
     const std::uint64_t high_bytes = low_bytes + pack::kPlaneHeaderBytes;
-    const std::uint64_t panels = (weights.layout.rows + kPanelRows - 1) / kPanelRows;
-    return {weights.data, weights.data + panels * high_bytes, high_bytes, low_bytes, steps};
+    return {weights.data, weights.low_plane, high_bytes, low_bytes, steps};
   }
 };
 
