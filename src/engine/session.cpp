@@ -156,6 +156,7 @@ Plan plan_model(const ModelConfig& config, const ModelFacts& model, const Sessio
     ask.context = fitting == 0 ? wanted : fitting;
   }
   ask.chunk = std::min(ask.chunk, std::max(ask.context, 1U));
+  ask.draft_tokens = largest_draft(config, facts, ask, std::min(options.draft_tokens, ask.chunk - 1));
   return make_plan(config, facts, ask);
 }
 

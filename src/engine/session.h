@@ -47,9 +47,10 @@ struct SessionOptions {
   std::optional<int> threads;
   std::string isa;
   std::uint32_t logits_rows = 1;
-  std::uint64_t input_bytes = 0;  ///< that the caller will reserve for its input once the model is loaded
-  bool chat = false;              ///< a file without a chat template is refused before its weights are read
-  bool sampler = true;            ///< tokens will be chosen: count the sampler's scratch
+  std::uint32_t draft_tokens = 0;  ///< most that are verified in one step, fewer where the budget has no room
+  std::uint64_t input_bytes = 0;   ///< that the caller will reserve for its input once the model is loaded
+  bool chat = false;               ///< a file without a chat template is refused before its weights are read
+  bool sampler = true;             ///< tokens will be chosen: count the sampler's scratch
   /// For commands that compare numbers: models with float weights run exactly, unless KV types are given.
   bool exact_for_float_weights = false;
 };

@@ -26,14 +26,14 @@ Result<Decoder> Decoder::create(const ModelConfig& config, const ModelWeights& w
   decoder.weights_ = &weights;
   decoder.max_rows_ = batch_rows(ask);
   decoder.chunk_ = std::min(ask.chunk, ask.context);
-  decoder.logits_rows_ = ask.logits_rows;
+  decoder.logits_rows_ = planned_logits_rows(ask);
   WorkspaceAsk sizes = workspace_ask(ask);
   sizes.threads = static_cast<std::uint32_t>(pool.threads());
   decoder.workspace_ = make_workspace(config, sizes);
   const Workspace& w = decoder.workspace_;
   CARAT_ASSIGN(decoder.arena_, Arena::allocate(budget, MemoryCategory::activations, w.bytes, "activations"));
   CARAT_ASSIGN(decoder.logits_, Buffer<float>::allocate(budget, MemoryCategory::logits,
-                                                        std::uint64_t{ask.logits_rows} * config.vocab, "logits"));
+                                                        std::uint64_t{decoder.logits_rows_} * config.vocab, "logits"));
   decoder.rope_kind_ = rope_kind_of_layers(config);
   decoder.rope_frequencies_.resize(w.rope_kinds);
   for (std::size_t layer = 0; layer < config.layers.size(); ++layer) {

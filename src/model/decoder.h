@@ -38,7 +38,7 @@ class Decoder {
   Status shift(KvPool& kv, SequenceId sequence, std::uint32_t begin, std::uint32_t count);
 
   /// Logits [count][vocab] of rows [first, first + count) of the last batch's rows_with_logits, after the final cap.
-  /// count <= ask.logits_rows. The memory is the decoder's own, overwritten by the next call.
+  /// count <= max_logits_rows(). The memory is the decoder's own, overwritten by the next call.
   std::span<float> logits(std::uint32_t first, std::uint32_t count);
 
   std::uint32_t max_rows() const { return max_rows_; }
