@@ -35,9 +35,10 @@ double moved(double known, double measured, std::uint32_t before) {
 /// tokens that this assumption stands for.
 constexpr std::array<double, 5> kAssumed{0.2, 0.4, 0.6, 0.8, 0.9};
 constexpr double kAssumedTokens = 2;
-/// What is left of a record with each draft, and with each match that was not worth one: so it is asked again.
-constexpr double kKept = 0.9;
-constexpr double kKeptUnused = 0.99;
+/// What is left of a record with each draft.
+constexpr double kKept = 0.95;
+/// Of matches that are not worth a draft, one in so many gets a token nevertheless: texts change.
+constexpr std::uint32_t kAskAgain = 32;
 /// Gains below this are not worth their risk.
 constexpr double kLeastGain = 1.02;
 
@@ -131,10 +132,12 @@ std::uint32_t DraftPolicy::choose(std::uint32_t match, std::uint32_t most, const
     best_rate = rate;
     best = drafted;
   }
-  if (best == 0) {
-    Record& record = records_[kind(match)];
-    record.tried *= kKeptUnused;
-    record.held *= kKeptUnused;
+  Record& record = records_[kind(match)];
+  if (best > 0 || longest == 0) {
+    record.passed = 0;
+  } else if (++record.passed >= kAskAgain && costs.of(load.rows + 1) - costs.of(load.rows) <= account_ * token_time) {
+    record.passed = 0;
+    best = 1;
   }
   return best;
 }

@@ -65,6 +65,7 @@ class DraftPolicy {
   struct Record {
     double tried = 0;
     double held = 0;
+    std::uint32_t passed = 0;  ///< matches in a row that were not worth a draft
   };
   static std::size_t kind(std::uint32_t match);
   double likelihood(std::uint32_t match) const;

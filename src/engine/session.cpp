@@ -152,7 +152,14 @@ Plan plan_model(const ModelConfig& config, const ModelFacts& model, const Sessio
   if (options.context) {
     ask.context = *options.context;
   } else {
-    const std::uint32_t fitting = largest_context(config, facts, ask, wanted);
+    std::uint32_t fitting = largest_context(config, facts, ask, wanted);
+    if (options.draft_tokens > 0 && drafts_are_exact(ask)) {
+      // The index that drafts need is worth a little context, rows of logits beyond the activations' size are not.
+      PlanAsk drafting = ask;
+      drafting.draft_tokens = 1;
+      const std::uint32_t shorter = largest_context(config, facts, drafting, wanted);
+      if (shorter >= fitting - fitting / 64) fitting = shorter;
+    }
     ask.context = fitting == 0 ? wanted : fitting;
   }
   ask.chunk = std::min(ask.chunk, std::max(ask.context, 1U));

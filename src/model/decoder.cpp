@@ -26,14 +26,15 @@ Result<Decoder> Decoder::create(const ModelConfig& config, const ModelWeights& w
   decoder.weights_ = &weights;
   decoder.max_rows_ = batch_rows(ask);
   decoder.chunk_ = std::min(ask.chunk, ask.context);
-  decoder.logits_rows_ = planned_logits_rows(ask);
+  decoder.logits_rows_ = most_logits_rows(ask);
+  decoder.own_logits_rows_ = ask.logits_rows;
   WorkspaceAsk sizes = workspace_ask(ask);
   sizes.threads = static_cast<std::uint32_t>(pool.threads());
   decoder.workspace_ = make_workspace(config, sizes);
   const Workspace& w = decoder.workspace_;
   CARAT_ASSIGN(decoder.arena_, Arena::allocate(budget, MemoryCategory::activations, w.bytes, "activations"));
   CARAT_ASSIGN(decoder.logits_, Buffer<float>::allocate(budget, MemoryCategory::logits,
-                                                        std::uint64_t{decoder.logits_rows_} * config.vocab, "logits"));
+                                                        std::uint64_t{ask.logits_rows} * config.vocab, "logits"));
   decoder.rope_kind_ = rope_kind_of_layers(config);
   decoder.rope_frequencies_.resize(w.rope_kinds);
   for (std::size_t layer = 0; layer < config.layers.size(); ++layer) {
@@ -126,11 +127,12 @@ std::span<float> Decoder::logits(std::uint32_t first, std::uint32_t count) {
   const std::uint32_t generated = std::clamp(final_generated_, first, first + count) - first;
   const ProfileClock clock(profile_, ProfileModule::head);
   if (profile_ != nullptr) profile_->add_bytes(ProfileModule::head, weights_->head.layout.bytes());
-  const LinearTarget target{&weights_->head, logits_.data(), config_->vocab};
+  float* const out = count <= own_logits_rows_ ? logits_.data() : floats(workspace_.draft_logits);
+  const LinearTarget target{&weights_->head, out, config_->vocab};
   linear(context_,
          {floats(workspace_.final_hidden) + std::uint64_t{first} * config_->width, count, config_->width, generated},
          {&target, 1});
-  const std::span<float> all(logits_.data(), std::uint64_t{count} * config_->vocab);
+  const std::span<float> all(out, std::uint64_t{count} * config_->vocab);
   if (config_->final_softcap > 0) {
     for_rows(context_, count, 4 * std::uint64_t{config_->vocab}, [&](std::uint32_t begin, std::uint32_t end) {
       context_.kernels->softcap(all.data() + std::uint64_t{begin} * config_->vocab, config_->final_softcap,

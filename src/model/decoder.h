@@ -67,6 +67,7 @@ class Decoder {
   std::uint32_t max_rows_ = 0;
   std::uint32_t chunk_ = 0;  ///< most rows of one sequence
   std::uint32_t logits_rows_ = 0;
+  std::uint32_t own_logits_rows_ = 0;  ///< of logits_; more rows, of drafts, lie where the activations were
   Arena arena_;
   Buffer<float> logits_;
   std::vector<std::uint32_t> rope_kind_;               ///< of each layer

@@ -24,8 +24,8 @@ Categories categories_of(const ModelConfig& config, const PlanFacts& facts, cons
   at(c, MemoryCategory::kv_global) = kv.global_bytes();
   const Workspace workspace = make_workspace(config, workspace_ask(ask));
   at(c, MemoryCategory::activations) = arena_bytes(workspace.bytes);
-  at(c, MemoryCategory::logits) = saturating_add(
-      arena_bytes(std::uint64_t{planned_logits_rows(ask)} * config.vocab * sizeof(float)), facts.sampler);
+  at(c, MemoryCategory::logits) =
+      saturating_add(arena_bytes(std::uint64_t{most_logits_rows(ask)} * config.vocab * sizeof(float)), facts.sampler);
   at(c, MemoryCategory::tokenizer) = facts.tokenizer;
   // Loading buffers, and the token ids of every sequence.
   at(c, MemoryCategory::io) = saturating_add(
@@ -143,7 +143,8 @@ std::uint32_t largest_parallel(const ModelConfig& config, const PlanFacts& facts
   });
 }
 
-/// Drafts leave that much for what an answer reserves besides the plan: its text, its log probabilities.
+/// Where drafts take memory from the activations' size, that much is left for what an answer reserves besides the plan:
+/// its text, its log probabilities.
 constexpr std::uint64_t kDraftMargin = 4 << 20;
 
 constexpr std::array<std::uint32_t, 4> kSmallerChunks{256, 128, 64, 16};
@@ -217,7 +218,8 @@ void add_suggestions(const ModelConfig& config, Plan& plan) {
 WorkspaceAsk workspace_ask(const PlanAsk& ask) {
   const bool tiered = ask.kv_global == KvType::automatic;
   return {.rows = batch_rows(ask),
-          .logits_rows = planned_logits_rows(ask),
+          .logits_rows = ask.logits_rows,
+          .draft_logits_rows = ask.draft_tokens == 0 ? 0 : most_logits_rows(ask),
           .sequences = ask.parallel,
           .context = ask.context,
           .threads = ask.threads,
@@ -227,7 +229,7 @@ WorkspaceAsk workspace_ask(const PlanAsk& ask) {
 
 std::uint32_t batch_rows(const PlanAsk& ask) { return std::max(std::min(ask.chunk, ask.context), ask.parallel); }
 
-std::uint32_t planned_logits_rows(const PlanAsk& ask) { return ask.logits_rows + ask.draft_tokens; }
+std::uint32_t most_logits_rows(const PlanAsk& ask) { return ask.logits_rows + ask.draft_tokens; }
 
 std::uint64_t prompt_lookup_words(std::uint32_t tokens) {
   // For each token the pair before it of the same hash; half as many hashes as tokens or more.
@@ -238,12 +240,15 @@ bool drafts_are_exact(const PlanAsk& ask) {
   return ask.kv_global != KvType::automatic && ask.eviction == KvEviction::none;
 }
 
-std::uint32_t largest_draft(const ModelConfig& config, PlanFacts facts, PlanAsk ask, std::uint32_t limit) {
+std::uint32_t largest_draft(const ModelConfig& config, const PlanFacts& facts, PlanAsk ask, std::uint32_t limit) {
   if (!drafts_are_exact(ask)) return 0;
-  facts.budget -= std::min(facts.budget, kDraftMargin);
+  ask.draft_tokens = 0;
+  Categories bare = categories_of(config, facts, ask);
   return largest(limit, [&](std::uint32_t tokens) {
     ask.draft_tokens = tokens;
-    return fits(config, facts, ask);
+    Categories with = categories_of(config, facts, ask);
+    const bool grown = at(with, MemoryCategory::activations) > at(bare, MemoryCategory::activations);
+    return saturating_add(total_of(with), grown ? kDraftMargin : 0) <= facts.budget;
   });
 }
 

@@ -87,8 +87,8 @@ std::uint32_t ring_tiles(std::uint32_t window, const PlanAsk& ask);
 /// Most rows of one forward pass: a chunk of prompt rows, or one row of every sequence.
 std::uint32_t batch_rows(const PlanAsk& ask);
 
-/// Rows of logits that are computed at a time: as asked, and one for each drafted token.
-std::uint32_t planned_logits_rows(const PlanAsk& ask);
+/// Rows of logits that can be computed at a time: as asked, and one for each drafted token.
+std::uint32_t most_logits_rows(const PlanAsk& ask);
 
 /// Words of a PromptLookup over up to `tokens` tokens.
 std::uint64_t prompt_lookup_words(std::uint32_t tokens);
@@ -97,7 +97,7 @@ std::uint64_t prompt_lookup_words(std::uint32_t tokens);
 /// looked at when: a row that is taken back has looked.
 bool drafts_are_exact(const PlanAsk& ask);
 /// The most draft tokens up to `limit` that fit with the rest as asked; 0 when none do or they would not be exact.
-std::uint32_t largest_draft(const ModelConfig& config, PlanFacts facts, PlanAsk ask, std::uint32_t limit);
+std::uint32_t largest_draft(const ModelConfig& config, const PlanFacts& facts, PlanAsk ask, std::uint32_t limit);
 
 /// Sizes of the KV pools, shared by the plan and by KvPool so that the two cannot differ. Products saturate.
 struct KvSizes {

@@ -92,7 +92,7 @@ TEST(DraftPolicy, ATextThatRepeatsItselfGainsAlmostAllThereIs) {
   for (unsigned seed = 0; seed < 200; ++seed) {
     const Machine machine{.noise = 0.2, .stall = 0.01};
     Simulation simulation(machine, {.matched = 1, .held_short = 0.95, .held_long = 1}, seed);
-    EXPECT_GE(simulation.speed(400), 0.85 * 8 / machine.cost(8)) << "seed " << seed;
+    EXPECT_GE(simulation.speed(400), 0.8 * 8 / machine.cost(8)) << "seed " << seed;
   }
 }
 
@@ -100,7 +100,7 @@ TEST(DraftPolicy, StopsWhereNothingHoldsAndAsksAgainAtTimes) {
   for (unsigned seed = 0; seed < 200; ++seed) {
     Simulation simulation({}, {.matched = 1, .held_short = 0, .held_long = 0}, seed);
     EXPECT_GE(simulation.speed(3000), 0.98);
-    EXPECT_LT(simulation.drafts(), 600u);
+    EXPECT_LT(simulation.drafts(), 250u);
     EXPECT_GT(simulation.drafts(), 20u);
     simulation.set_text({.matched = 1, .held_short = 0.9, .held_long = 1});
     EXPECT_GE(simulation.speed(1000), 1.7) << "a text that begins to repeat itself, seed " << seed;

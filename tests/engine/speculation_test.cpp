@@ -1,5 +1,7 @@
 // Prompt lookup: the same tokens and log probabilities to the bit, whatever was drafted, kept and taken back.
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 
 #include "engine/served.h"
 #include "support/patched_model.h"
@@ -213,6 +215,47 @@ TEST(Speculation, GetsShorterWhereTheBudgetHasNoRoom) {
   }
   EXPECT_EQ(before, 60u);
 }
+
+// Real weights, the kernels of this machine, and every form of KV; windows of 512 are passed.
+class RealSpeculation : public testing::TestWithParam<const char*> {};
+
+TEST_P(RealSpeculation, AnswersTheSame) {
+  const char* folder = std::getenv("CARAT_MODELS");
+  const std::string root = folder != nullptr ? folder : std::string(std::getenv("HOME")) + "/.cache/carat/models";
+  const std::string path = root + "/" + GetParam() + ".gguf";
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is absent (make models)";
+#ifdef CARAT_SANITIZED
+  GTEST_SKIP() << "too slow under a sanitizer";
+#endif
+  for (const KvType kv : {KvType::bf16, KvType::q4}) {
+    ServedOptions options{.context = 1200, .chunk = 512, .threads = 2, .kv = kv};
+    // Few tokens in no order: there is always something to draft, and it is mostly wrong.
+    std::vector<std::int32_t> few;
+    for (std::uint32_t i = 0; i < 560; ++i) few.push_back(static_cast<std::int32_t>(600 + i * i * 7919 % 1009 % 6));
+    Request sampled = greedy(few, 40);
+    sampled.sampling.temperature = 1;
+    sampled.sampling.top_k = 6;
+    sampled.seed = 7;
+    const Request quoted = greedy(quoting(500, 2), 40);
+    std::vector<Answer> plain;
+    {
+      Served served(path, options);
+      for (const Request& request : {quoted, sampled}) plain.push_back(served.answer(request));
+    }
+    options.draft_tokens = 7;
+    Served served(path, options);
+    for (std::size_t i = 0; i < 2; ++i) {
+      Request request = i == 0 ? quoted : sampled;
+      request.drafts = Drafts::always;
+      expect_same(served.answer(request), plain[i], std::string(name(kv)) + " request " + std::to_string(i));
+    }
+    const DraftCounts& counts = served.engine().draft_counts();
+    EXPECT_GT(counts.accepted, 20u);
+    EXPECT_GT(counts.drafted, counts.accepted + 5);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, RealSpeculation, testing::Values("gemma3-270m", "smollm2-135m-instruct"));
 
 }  // namespace
 }  // namespace carat::test
