@@ -25,7 +25,7 @@ Categories categories_of(const ModelConfig& config, const PlanFacts& facts, cons
   const Workspace workspace = make_workspace(config, workspace_ask(ask));
   at(c, MemoryCategory::activations) = arena_bytes(workspace.bytes);
   at(c, MemoryCategory::logits) =
-      saturating_add(arena_bytes(std::uint64_t{most_logits_rows(ask)} * config.vocab * sizeof(float)), facts.sampler);
+      saturating_add(arena_bytes(std::uint64_t{ask.logits_rows} * config.vocab * sizeof(float)), facts.sampler);
   at(c, MemoryCategory::tokenizer) = facts.tokenizer;
   // Loading buffers, and the token ids of every sequence.
   at(c, MemoryCategory::io) = saturating_add(

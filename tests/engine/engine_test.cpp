@@ -221,16 +221,24 @@ TEST(EngineLogprobs, AreOfTheRowBeforePenalties) {
 
 // The plan is what is then allocated: a session opens in exactly the bytes its plan states.
 TEST(SessionPlan, WhatThePlanCountsIsWhatIsReserved) {
+  const ServedOptions plain{.context = 5000, .parallel = 3, .logits_rows = 2, .threads = 2};
+  ServedOptions drafting = plain;
+  drafting.draft_tokens = 7;
+  ServedOptions small = drafting;  // logits of drafts take more than the activations
+  small.chunk = 8;
   for (const char* model : {"gemma3-gqa42", "llama-untied"}) {
-    Served served(tiny(model), {.context = 5000, .parallel = 3, .logits_rows = 2, .threads = 2});
-    const BudgetReport report = served.session().budget().report();
-    const Plan& plan = served.session().plan();
-    for (const MemoryCategory category :
-         {MemoryCategory::weights, MemoryCategory::kv_local, MemoryCategory::kv_global, MemoryCategory::activations,
-          MemoryCategory::logits, MemoryCategory::tokenizer}) {
-      EXPECT_EQ(report[category].reserved, plan[category]) << model << " " << name(category);
+    for (const ServedOptions& options : {plain, drafting, small}) {
+      Served served(tiny(model), options);
+      const BudgetReport report = served.session().budget().report();
+      const Plan& plan = served.session().plan();
+      EXPECT_EQ(plan.ask.draft_tokens, options.draft_tokens);
+      for (const MemoryCategory category :
+           {MemoryCategory::weights, MemoryCategory::kv_local, MemoryCategory::kv_global, MemoryCategory::activations,
+            MemoryCategory::logits, MemoryCategory::tokenizer}) {
+        EXPECT_EQ(report[category].reserved, plan[category]) << model << " " << name(category);
+      }
+      EXPECT_LE(report[MemoryCategory::io].peak, plan[MemoryCategory::io]) << model;
     }
-    EXPECT_LE(report[MemoryCategory::io].peak, plan[MemoryCategory::io]) << model;
   }
 }
 
