@@ -103,6 +103,7 @@ Result<Answer> make_answer(Session& session, Engine& engine, AnswerOptions optio
     answer.reason = reason;
     failure = status;
   };
+  const DraftCounts before = engine.draft_counts();
   const LoadProgress progress = progress_bar("reading the prompt", options.quiet, ProgressUnit::items);
   std::uint64_t read = 0;
   CARAT_ASSIGN(const RequestId id, engine.submit(std::move(options.request), std::move(sink)));
@@ -137,6 +138,8 @@ Result<Answer> make_answer(Session& session, Engine& engine, AnswerOptions optio
   answer.first_token_seconds =
       std::chrono::duration<double>((answer.tokens.empty() ? Clock::now() : first) - start).count();
   answer.decode_seconds = std::chrono::duration<double>(last - first).count();
+  const DraftCounts& after = engine.draft_counts();
+  answer.drafts = {after.steps - before.steps, after.drafted - before.drafted, after.accepted - before.accepted};
   return answer;
 }
 

@@ -37,6 +37,7 @@ struct Answer {
   std::size_t prompt_tokens = 0;
   double first_token_seconds = 0;
   double decode_seconds = 0;  ///< after the first token
+  DraftCounts drafts;
   bool interrupted = false;
 
   double prefill_rate() const;

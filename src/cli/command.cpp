@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -43,7 +44,25 @@ Result<std::optional<RandomModelAsk>> parse_preset(const CommonOptions& options)
   return std::optional(ask);
 }
 
+/// With auto: what a step verifies costs little up to here, and each token more takes a row of logits.
+constexpr std::uint32_t kDraftTokens = 7;
+constexpr std::uint32_t kMostDraftTokens = 64;
+
+Result<std::uint32_t> parse_speculate(const std::string& text) {
+  if (text == "off") return 0U;
+  if (text == "auto") return kDraftTokens;
+  std::uint32_t tokens = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, tokens);
+  if (error == std::errc() && rest == end && tokens >= 1 && tokens <= kMostDraftTokens) return tokens;
+  return invalid(fmt::format("--speculate {}: expected auto, off or 1 to {} tokens", text, kMostDraftTokens));
+}
+
 }  // namespace
+
+Drafts CommonOptions::drafts() const {
+  return speculate == "off" ? Drafts::off : speculate == "auto" ? Drafts::automatic : Drafts::always;
+}
 
 void CommonOptions::set_verbosity() const {
   set_log_level(quiet ? LogLevel::quiet : verbose ? LogLevel::verbose : LogLevel::normal);
@@ -73,6 +92,7 @@ Result<SessionOptions> CommonOptions::session() const {
   if (!eviction) return invalid(fmt::format("--kv-evict {}: expected off, mass or age", kv_evict));
   session.eviction = *eviction;
   session.kept_tokens = kv_keep;
+  CARAT_ASSIGN(session.draft_tokens, parse_speculate(speculate));
   if (threads > 0) session.threads = threads;
   session.isa = isa;
   session.whole_head = head == "full";
@@ -121,6 +141,12 @@ void add_head_option(CLI::App& command, CommonOptions& options) {
                   "planes (default): greedy and top-k answers read the high halves of a Q8_0 head, and the low halves "
                   "only where they may matter; full: all of it for every token")
       ->check(CLI::IsMember({"planes", "full"}));
+}
+
+void add_speculate_option(CLI::App& command, CommonOptions& options) {
+  options.speculate = "auto";
+  command.add_option("--speculate", options.speculate,
+                     "draft tokens from the text so far, same answer: auto (default), off, or always N at a time");
 }
 
 Status write_stdout(std::string_view text) {

@@ -8,6 +8,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "engine/engine.h"
 #include "engine/session.h"
 
 namespace carat::cli {
@@ -27,6 +28,7 @@ struct CommonOptions {
   std::string kv_evict = "off";
   std::uint32_t kv_keep = 0;
   std::string head = "planes";
+  std::string speculate = "off";  ///< or auto, or a number
   std::string isa;
   int threads = 0;
   std::uint32_t context = 0;
@@ -38,6 +40,8 @@ struct CommonOptions {
 
   /// -q and -v as the level of the log.
   void set_verbosity() const;
+  /// --speculate as a request wants it.
+  Drafts drafts() const;
   /// The same as options of a session; checks what the parser cannot.
   Result<SessionOptions> session() const;
 };
@@ -68,6 +72,8 @@ void add_head_option(CLI::App& command, CommonOptions& options);
 void add_preset_options(CLI::App& command, CommonOptions& options);
 /// --memory, --ctx, --chunk, and the options of the KV cache.
 void add_memory_options(CLI::App& command, CommonOptions& options);
+/// --speculate, on by default.
+void add_speculate_option(CLI::App& command, CommonOptions& options);
 
 void add_run(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);

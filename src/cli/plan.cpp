@@ -63,6 +63,7 @@ nlohmann::ordered_json to_json(const Plan& plan, bool measured) {
           {"ctx", plan.ask.context},
           {"parallel", plan.ask.parallel},
           {"chunk", plan.ask.chunk},
+          {"draft_tokens", plan.ask.draft_tokens},
           {"categories", std::move(categories)},
           {"kv_bytes_per_token", {{"local", plan.local_bytes_per_token}, {"global", plan.global_bytes_per_token}}},
           {"max_ctx", plan.max_context},
@@ -127,6 +128,7 @@ void add_plan(CLI::App& app, Action& action) {
                                   "carat plan gemma3-270m --ctx 32768 --memory 600M", options, run_plan);
   add_model_options(*command, options->common, false);
   add_memory_options(*command, options->common);
+  add_speculate_option(*command, options->common);
   command->add_option("--parallel", options->common.parallel, "sequences at once")->check(CLI::Range(1U, 1024U));
   add_preset_options(*command, options->common);
 }

@@ -80,6 +80,7 @@ Result<AnswerOptions> answer_options(const RunOptions& options, const Session& s
   CARAT_ASSIGN(answer.request.sampling, sampling_params(options));
   answer.request.seed = options.seed ? *options.seed : std::random_device()();
   answer.request.max_tokens = options.max_tokens;
+  answer.request.drafts = options.common.drafts();
   answer.request.wants_logprobs = options.common.json || options.logprobs.has_value();
   answer.request.logprobs = options.logprobs.value_or(0);
   if (session.tokenizer() != nullptr) answer.request.stop_tokens = session.tokenizer()->eos_ids();
@@ -157,13 +158,27 @@ std::string head_text(const Session& session) {
                      session.weights().head.layout.panels());
 }
 
+/// What was read of weights that do not stay in memory.
+std::string streamed_text(const Session& session) {
+  const WeightStream* stream = session.weights().stream.get();
+  if (stream == nullptr) return "";
+  return fmt::format("weights: {} read from a file, {} stay in memory\n", human_bytes(stream->bytes_read()),
+                     human_bytes(session.plan().weights.resident_bytes));
+}
+
+std::string drafts_text(const Answer& answer) {
+  if (answer.drafts.drafted == 0) return "";
+  return fmt::format("{} steps, {} of {} drafted tokens held\n", answer.drafts.steps, answer.drafts.accepted,
+                     answer.drafts.drafted);
+}
+
 std::string stats_text(Session& session, const Answer& answer) {
   return fmt::format(
       "prompt {} tokens at {:.0f} tokens/s, answer {} tokens at {:.1f} tokens/s, first token after "
       "{:.3f} s, load {:.3f} s ({}, {} threads)\n{}{}",
       answer.prompt_tokens, answer.prefill_rate(), answer.tokens.size(), answer.decode_rate(),
       answer.first_token_seconds, session.load_seconds(), session.kernels().name, session.plan().ask.threads,
-      head_text(session), memory_table(session));
+      head_text(session) + streamed_text(session) + drafts_text(answer), memory_table(session));
 }
 
 /// A picture that cannot be written is refused before the work, not after it.
@@ -214,7 +229,10 @@ Status print_answer_json(Session& session, const Answer& answer, const std::opti
                                   {{"load_s", session.load_seconds()},
                                    {"first_token_s", answer.first_token_seconds},
                                    {"prefill_tokens_per_s", answer.prefill_rate()},
-                                   {"decode_tokens_per_s", answer.decode_rate()}}},
+                                   {"decode_tokens_per_s", answer.decode_rate()},
+                                   {"decode_steps", answer.drafts.steps},
+                                   {"drafted_tokens", answer.drafts.drafted},
+                                   {"accepted_tokens", answer.drafts.accepted}}},
                                  {"memory", memory_json(session)}};
   if (profile) rest["profile"] = profile_json(*profile);
   text += json_text(rest).substr(1);
@@ -308,6 +326,14 @@ Result<std::optional<InputText>> prompt_source(const RunOptions& options) {
   return std::optional(std::move(text));
 }
 
+/// A number that was asked for is not lowered in silence.
+void note_fewer_drafts(const RunOptions& options, const SessionOptions& asked, const Plan& plan) {
+  if (options.common.drafts() != Drafts::always || plan.ask.draft_tokens >= asked.draft_tokens) return;
+  log_note(fmt::format("--speculate {}: {} at a time, {}", asked.draft_tokens, plan.ask.draft_tokens,
+                       drafts_are_exact(plan.ask) ? "the budget, --chunk or --ctx has room for no more"
+                                                  : "they would not be exact with --kv-global auto or --kv-evict"));
+}
+
 Status run_run(const RunOptions& options) {
   if (options.overflow != "refuse" && options.overflow != "truncate-left") {
     return invalid(fmt::format("--overflow {}: expected refuse or truncate-left", options.overflow));
@@ -320,6 +346,7 @@ Status run_run(const RunOptions& options) {
   if (input) asked.input_bytes = input_room(input->text, options.chat);
   CARAT_ASSIGN(auto session, Session::open(asked, progress_bar("loading", options.common.quiet)));
   CARAT_ASSIGN(Engine engine, Engine::create(*session));
+  note_fewer_drafts(options, asked, session->plan());
   Profile profile;
   if (options.profile) session->decoder().set_profile(&profile);
   return input ? run_once(options, *session, engine, input->text) : run_chat(options, *session, engine);
@@ -351,6 +378,7 @@ void add_run(CLI::App& app, Action& action) {
   add_model_options(*command, options->common);
   add_memory_options(*command, options->common);
   add_head_option(*command, options->common);
+  add_speculate_option(*command, options->common);
   command->add_option("input", options->input, "- reads the prompt from standard input");
   command->add_option("-p,--prompt", options->prompt, "the prompt");
   command->add_option("-f,--file", options->file, "a file that holds the prompt, - for standard input");

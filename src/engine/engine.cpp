@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 
 #include "sampling/sampler.h"
 
@@ -14,6 +15,20 @@ bool changes_logits(const SamplingParams& params) {
   return !params.logit_bias.empty() || params.repetition_penalty != 1 || params.presence_penalty != 0 ||
          params.frequency_penalty != 0;
 }
+
+/// Adds the time of its scope.
+class AddedTime {
+ public:
+  using Clock = std::chrono::steady_clock;
+  explicit AddedTime(double& seconds) : seconds_(seconds), start_(Clock::now()) {}
+  ~AddedTime() { seconds_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
+  AddedTime(const AddedTime&) = delete;
+  AddedTime& operator=(const AddedTime&) = delete;
+
+ private:
+  double& seconds_;
+  Clock::time_point start_;
+};
 
 }  // namespace
 
@@ -36,6 +51,17 @@ Result<Engine> Engine::create(Session& session) {
                session.budget().try_reserve(MemoryCategory::io, batch_bytes(rows), "tokens of a batch"));
   engine.tokens_.reserve(rows);
   engine.positions_.reserve(rows);
+  const PlanAsk& plan = session.plan().ask;
+  engine.draft_tokens_ = plan.draft_tokens;
+  if (plan.draft_tokens > 0) {
+    const std::uint64_t words = prompt_lookup_words(plan.context);
+    CARAT_ASSIGN(engine.lookup_memory_,
+                 Buffer<std::uint32_t>::allocate(session.budget(), MemoryCategory::io, plan.parallel * words,
+                                                 "places of tokens to draft from"));
+    for (std::uint32_t s = 0; s < plan.parallel; ++s) {
+      engine.lookups_.emplace_back(engine.lookup_memory_.span().subspan(s * words, words), plan.context);
+    }
+  }
   return engine;
 }
 
@@ -84,13 +110,61 @@ void Engine::cancel(RequestId request) {
   if (requests_.contains(request)) end(request, FinishReason::cancelled, ok_status());
 }
 
+/// Tokens that may be drafted for an answer: as many as can be taken back from its KV, and end before its own end.
+std::uint32_t Engine::most_drafts(const Running& running) const {
+  if (running.request.drafts == Drafts::off) return 0;
+  const auto tokens = static_cast<std::uint32_t>(running.token_count);
+  const std::size_t left = running.request.max_tokens - (running.token_count - running.prompt_tokens);
+  return static_cast<std::uint32_t>(std::min<std::size_t>(left - 1, session_->kv().retractable(tokens)));
+}
+
+/// Asks the scheduler for rows behind those of the answers.
+void Engine::plan_drafts() {
+  load_ = {};
+  if (draft_tokens_ == 0 || !scheduler_.answers_only()) return;
+  load_.answers = static_cast<std::uint32_t>(
+      std::count_if(requests_.begin(), requests_.end(), [](const auto& one) { return one.second.answering(); }));
+  load_.rows = load_.answers;
+  load_.tokens = load_.answers;
+  for (auto& [id, running] : requests_) {
+    if (!running.answering()) continue;
+    // More rows than the head takes at once would read it again.
+    const std::uint32_t rows = session_->decoder().max_logits_rows();
+    const std::uint32_t spare = std::min(draft_tokens_, rows - std::min(rows, load_.rows));
+    const std::uint32_t most = std::min(spare, most_drafts(running));
+    if (most > 0) draft(id, running, most);
+  }
+}
+
+void Engine::draft(RequestId id, Running& running, std::uint32_t most) {
+  PromptLookup& lookup = lookups_[running.sequence];
+  lookup.extend(running.tokens());
+  running.match = lookup.find(running.tokens());
+  if (running.match.length == 0) return;
+  const std::uint32_t wanted = running.request.drafts == Drafts::always
+                                   ? most
+                                   : running.policy.choose(running.match.length, most, costs_, load_);
+  const std::span<std::int32_t> draft = running.room.span().subspan(running.token_count, wanted);
+  PromptLookup::copy(running.tokens(), running.match, draft);
+  // The row before a stop token decides on it; nothing comes behind.
+  const std::vector<std::int32_t>& stops = running.request.stop_tokens;
+  const auto end = std::find_first_of(draft.begin(), draft.end(), stops.begin(), stops.end());
+  running.drafted = static_cast<std::uint32_t>(end - draft.begin());
+  if (running.drafted == 0) return;
+  load_.rows += running.drafted;
+  load_.tokens += running.policy.expected(running.match.length, running.drafted);
+  scheduler_.draft(id, running.drafted);
+}
+
 bool Engine::step() {
+  plan_drafts();
   const std::span<const StepItem> items = scheduler_.next(started_);
   for (const RequestId id : started_) {
     auto sequence = session_->kv().open();
     CARAT_CHECK(sequence.ok());  // the scheduler starts no more requests than there are sequences
     requests_.at(id).sequence = *sequence;
     requests_.at(id).open = true;
+    if (!lookups_.empty()) lookups_[*sequence].clear();
   }
   if (items.empty()) return false;
   for (const StepItem& item : items) {
@@ -98,24 +172,73 @@ bool Engine::step() {
     const Status room = session_->kv().reserve(running.sequence, item.first + item.count);
     CARAT_CHECK(room.ok());  // the pool holds `parallel` sequences of the whole context
   }
-  run_batch(items);
-  scheduler_.completed();
-  const std::size_t vocab = session_->config().vocab;
-  Decoder& decoder = session_->decoder();
-  if (const Status read = decoder.stream_status(); !read.ok()) return fail_all(read);
-  for (std::uint32_t first = 0; first < logits_requests_.size(); first += decoder.max_logits_rows()) {
-    const std::uint32_t count =
-        std::min(decoder.max_logits_rows(), static_cast<std::uint32_t>(logits_requests_.size()) - first);
-    const std::span<float> logits = logits_of(first, count);
-    if (const Status read = decoder.stream_status(); !read.ok()) return fail_all(read);
-    for (std::uint32_t r = 0; r < count; ++r) take_token(logits_requests_[first + r], logits.subspan(r * vocab, vocab));
+  const bool answers_only =
+      std::all_of(items.begin(), items.end(), [](const StepItem& item) { return item.generated; });
+  forward_seconds_ = 0;
+  {
+    const AddedTime time(forward_seconds_);
+    run_batch(items);
   }
+  scheduler_.completed();
+  take_tokens();
+  settle_drafts(answers_only);
   return true;
 }
 
-bool Engine::fail_all(const Status& status) {
+void Engine::take_tokens() {
+  const std::size_t vocab = session_->config().vocab;
+  Decoder& decoder = session_->decoder();
+  if (const Status read = decoder.stream_status(); !read.ok()) return fail_all(read);
+  RequestId diverged = 0;  // its rows behind are those of tokens that were not chosen
+  for (std::uint32_t first = 0; first < logits_of_.size(); first += decoder.max_logits_rows()) {
+    const std::uint32_t count =
+        std::min(decoder.max_logits_rows(), static_cast<std::uint32_t>(logits_of_.size()) - first);
+    std::span<float> logits;
+    {
+      const AddedTime time(forward_seconds_);
+      logits = top_logits(first, count);
+    }
+    if (const Status read = decoder.stream_status(); !read.ok()) return fail_all(read);
+    for (std::uint32_t r = 0; r < count; ++r) {
+      const auto [id, draft] = logits_of_[first + r];
+      if (id == diverged) continue;
+      take_token(id, logits.subspan(r * vocab, vocab));
+      const auto running = requests_.find(id);
+      if (running == requests_.end()) continue;
+      if (running->second.tokens().back() != draft) {
+        diverged = id;
+        continue;
+      }
+      ++running->second.accepted;
+      ++draft_counts_.accepted;
+    }
+  }
+}
+
+/// What was drafted and not chosen goes, and what the step says of costs and of the text is noted.
+void Engine::settle_drafts(bool answers_only) {
+  if (draft_tokens_ == 0) return;
+  if (answers_only) {
+    load_.rows = static_cast<std::uint32_t>(tokens_.size());
+    load_.cost = costs_.observe(load_.rows, load_.rows - load_.answers, forward_seconds_);
+  }
+  for (auto& [id, running] : requests_) {
+    if (!running.answering()) continue;
+    const std::uint32_t drafted = std::exchange(running.drafted, 0U);
+    const std::uint32_t accepted = std::exchange(running.accepted, 0U);
+    if (drafted > accepted) {
+      const Status trimmed = session_->kv().trim(running.sequence, static_cast<std::uint32_t>(running.token_count - 1));
+      CARAT_CHECK(trimmed.ok());  // KvPool::retractable() allowed it
+      scheduler_.retracted(id, drafted - accepted);
+    }
+    if (running.request.drafts == Drafts::automatic) {
+      running.policy.completed(running.match.length, drafted, accepted, costs_, load_);
+    }
+  }
+}
+
+void Engine::fail_all(const Status& status) {
   while (!requests_.empty()) end(requests_.begin()->first, FinishReason::error, status);
-  return false;
 }
 
 std::uint32_t Engine::deciding_logits(const Request& request) {
@@ -124,10 +247,10 @@ std::uint32_t Engine::deciding_logits(const Request& request) {
 }
 
 /// Rows [first, first + count) of the step's logits, with no more of each than its request needs.
-std::span<float> Engine::logits_of(std::uint32_t first, std::uint32_t count) {
+std::span<float> Engine::top_logits(std::uint32_t first, std::uint32_t count) {
   std::uint32_t top = 1;
   for (std::uint32_t r = first; r < first + count; ++r) {
-    const auto found = requests_.find(logits_requests_[r]);
+    const auto found = requests_.find(logits_of_[r].request);
     const std::uint32_t needed = found == requests_.end() ? 1 : deciding_logits(found->second.request);
     if (needed == 0) return session_->decoder().logits(first, count);
     top = std::max(top, needed);
@@ -145,23 +268,32 @@ void Engine::run_batch(std::span<const StepItem> items) {
   positions_.clear();
   seq_begin_.assign(1, 0);
   logits_rows_.clear();
-  logits_requests_.clear();
+  logits_of_.clear();
   sequences_.clear();
   Batch batch;
   for (const StepItem& item : items) {
-    const Running& running = requests_.at(item.request);
+    Running& running = requests_.at(item.request);
     for (std::uint32_t i = item.first; i < item.first + item.count; ++i) {
       tokens_.push_back(running.room[i]);
       positions_.push_back(static_cast<std::int32_t>(i));
     }
-    if (item.generated) batch.generated_rows += item.count;
-    seq_begin_.push_back(static_cast<std::uint32_t>(tokens_.size()));
-    sequences_.push_back(running.sequence);
-    if (item.wants_logits) {
-      logits_rows_.push_back(static_cast<std::uint32_t>(tokens_.size()) - 1);
-      logits_requests_.push_back(item.request);
+    const auto end = static_cast<std::uint32_t>(tokens_.size());
+    if (item.generated) {
+      batch.generated_rows += item.count;
+      running.drafted = item.count - 1;
+      draft_counts_.drafted += running.drafted;
+      for (std::uint32_t row = end - item.count; row < end; ++row) {
+        logits_rows_.push_back(row);
+        logits_of_.push_back({item.request, row + 1 < end ? tokens_[row + 1] : kNoDraft});
+      }
+    } else if (item.wants_logits) {
+      logits_rows_.push_back(end - 1);
+      logits_of_.push_back({item.request, kNoDraft});
     }
+    seq_begin_.push_back(end);
+    sequences_.push_back(running.sequence);
   }
+  if (batch.generated_rows > 0) ++draft_counts_.steps;
   batch.tokens = tokens_;
   batch.positions = positions_;
   batch.seq_begin = seq_begin_;

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "base/status.h"
+#include "engine/draft_policy.h"
+#include "engine/prompt_lookup.h"
 #include "engine/scheduler.h"
 #include "engine/session.h"
 #include "sampling/generator.h"
@@ -38,6 +40,20 @@ struct RequestSink {
   std::function<void(FinishReason, const Status&)> finished;
 };
 
+/// Whether tokens are drafted from the request's own text and verified together. The answer is the same to the bit.
+enum class Drafts : std::uint8_t {
+  off,
+  automatic,  ///< where it is expected to be faster
+  always,     ///< wherever there is something to draft, as much as the session has room for: for tests and measuring
+};
+
+/// Of all answers since the engine was made.
+struct DraftCounts {
+  std::uint64_t steps = 0;  ///< forward passes that made tokens of answers, prompts aside
+  std::uint64_t drafted = 0;
+  std::uint64_t accepted = 0;
+};
+
 struct Request {
   std::vector<std::int32_t> prompt;  ///< at least one token
   std::uint32_t max_tokens = 0;      ///< of the answer; bounded by the context
@@ -46,6 +62,7 @@ struct Request {
   std::vector<std::int32_t> stop_tokens;  ///< end the answer and are not reported
   std::uint32_t logprobs = 0;             ///< how many alternatives a token reports
   bool wants_logprobs = false;
+  Drafts drafts = Drafts::automatic;  ///< of a session that was opened with draft_tokens
 };
 
 /// One thread drives it. Answers are the same alone and in a batch (architecture: Batch).
@@ -62,6 +79,7 @@ class Engine {
   /// Runs one forward pass over everything that runs; false when there was nothing to do.
   bool step();
   void cancel(RequestId request);
+  const DraftCounts& draft_counts() const { return draft_counts_; }
 
  private:
   struct Running {
@@ -76,19 +94,36 @@ class Engine {
     std::span<const std::int32_t> tokens() const { return room.span().first(token_count); }
     SequenceId sequence = 0;
     bool open = false;
+    bool answering() const { return open && token_count > prompt_tokens; }
+
+    DraftPolicy policy;
+    LookupMatch match;          ///< what this step's draft was taken from
+    std::uint32_t drafted = 0;  ///< tokens of this step, in `room` behind token_count
+    std::uint32_t accepted = 0;
   };
+  /// A row of logits: whose next token it decides, and the drafted one that the next row stands behind.
+  struct LogitsRow {
+    RequestId request = 0;
+    std::int32_t draft = kNoDraft;
+  };
+  static constexpr std::int32_t kNoDraft = -1;
 
   explicit Engine(Session& session)
       : session_(&session),
         scheduler_({session.decoder().max_rows(), session.plan().ask.parallel, session.plan().ask.chunk}) {}
   /// How many of the largest logits decide the request's next token; 0: all of them.
   static std::uint32_t deciding_logits(const Request& request);
-  std::span<float> logits_of(std::uint32_t first, std::uint32_t count);
+  std::span<float> top_logits(std::uint32_t first, std::uint32_t count);
   /// Ends every request: weights could not be read, which nothing mends.
-  bool fail_all(const Status& status);
+  void fail_all(const Status& status);
   /// Ids that may be chosen lie below it.
   std::uint32_t token_limit() const;
+  void plan_drafts();
+  std::uint32_t most_drafts(const Running& running) const;
+  void draft(RequestId id, Running& running, std::uint32_t most);
   void run_batch(std::span<const StepItem> items);
+  void take_tokens();
+  void settle_drafts(bool answers_only);
   void take_token(RequestId id, std::span<float> logits);
   void end(RequestId id, FinishReason reason, const Status& status);
 
@@ -100,13 +135,20 @@ class Engine {
   RequestId next_id_ = 1;
   std::vector<RequestId> started_;
   std::vector<TokenLogprob> top_;
+  std::uint32_t draft_tokens_ = 0;  ///< most of one step
+  Buffer<std::uint32_t> lookup_memory_;
+  std::vector<PromptLookup> lookups_;  ///< by sequence
+  StepCosts costs_;
+  StepLoad load_;               ///< of the step being made
+  double forward_seconds_ = 0;  ///< its time in the decoder
+  DraftCounts draft_counts_;
   // The arrays of the batch, reused; they never grow.
   Reservation batch_memory_;
   std::vector<std::int32_t> tokens_;
   std::vector<std::int32_t> positions_;
   std::vector<std::uint32_t> seq_begin_;
   std::vector<std::uint32_t> logits_rows_;
-  std::vector<RequestId> logits_requests_;
+  std::vector<LogitsRow> logits_of_;
   std::vector<SequenceId> sequences_;
 };
 

@@ -154,17 +154,27 @@ Plan plan_model(const ModelConfig& config, const ModelFacts& model, const Sessio
   if (options.context) {
     ask.context = *options.context;
   } else {
-    const std::uint32_t fitting = largest_context(config, facts, ask, wanted);
+    std::uint32_t fitting = largest_context(config, facts, ask, wanted);
+    if (options.draft_tokens > 0 && drafts_are_exact(ask)) {
+      // The index that drafts need is worth a little context, rows of logits beyond the activations' size are not.
+      PlanAsk drafting = ask;
+      drafting.draft_tokens = 1;
+      const std::uint32_t shorter = largest_context(config, facts, drafting, wanted);
+      if (shorter >= fitting - fitting / 64) fitting = shorter;
+    }
     ask.context = fitting == 0 ? wanted : fitting;
   }
   ask.chunk = std::min(ask.chunk, std::max(ask.context, 1U));
-  Plan plan = make_plan(config, facts, ask);
+  PlanAsk drafting = ask;
+  drafting.draft_tokens = largest_draft(config, facts, ask, std::min(options.draft_tokens, ask.chunk - 1));
+  Plan plan = make_plan(config, facts, drafting);
   if (plan.fits || !model.streamable || !options.stream_weights) return plan;
 
   facts.io = options.input_bytes + model.io + Engine::batch_bytes(std::max(options.chunk, options.parallel));
   facts.fixed += kThreadFixedBytes;
   ask.chunk = options.chunk;
-  return make_streamed_plan(config, facts, *model.streamable, {ask, options.context ? 0 : wanted});
+  return make_streamed_plan(config, facts, *model.streamable,
+                            {ask, options.context ? 0 : wanted, options.draft_tokens});
 }
 
 Status check_kv_options(const ModelConfig& config, const SessionOptions& options) {

@@ -51,6 +51,12 @@ Status KvPool::trim(SequenceId sequence, std::uint32_t tokens) {
   return ok_status();
 }
 
+std::uint32_t KvPool::retractable(std::uint32_t tokens) const {
+  if (tiered() || eviction_ != KvEviction::none || tokens >= context_) return 0;
+  const std::uint32_t room = context_ - tokens;
+  return local_tails_ || global_tails_ ? std::min(room, kTileTokens - 1 - tokens % kTileTokens) : room;
+}
+
 /// Forms that need full tiles: the tile that holds the last of `tokens` tokens becomes the tail again.
 void KvPool::restore_tails(SequenceId sequence, std::uint32_t tokens) {
   const std::uint32_t tile = tokens / kTileTokens;

@@ -57,6 +57,9 @@ class KvPool {
   /// Forgets the tokens from `tokens` on. Fails with invalid when the rings no longer hold what the next token sees, or
   /// the page it would go to was evicted; the sequence is then as before.
   Status trim(SequenceId sequence, std::uint32_t tokens);
+  /// How many rows behind the first `tokens` ones can run in the same batch as these and be trimmed with nothing lost:
+  /// they may not fill a tile of a form that needs full ones, whose tail would be gone. None with `auto` and eviction.
+  std::uint32_t retractable(std::uint32_t tokens) const;
   /// Forgets whole tiles [begin, begin + count); later ones move down. Keys keep the rotation of their old positions:
   /// Decoder::shift() turns them. Fails as trim() does.
   Status remove_tiles(SequenceId sequence, std::uint32_t begin, std::uint32_t count);

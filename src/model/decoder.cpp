@@ -29,7 +29,8 @@ Result<Decoder> Decoder::create(const ModelConfig& config, const ModelWeights& w
   decoder.weights_ = &weights;
   decoder.max_rows_ = batch_rows(ask);
   decoder.chunk_ = std::min(ask.chunk, ask.context);
-  decoder.logits_rows_ = ask.logits_rows;
+  decoder.logits_rows_ = most_logits_rows(ask);
+  decoder.own_logits_rows_ = ask.logits_rows;
   WorkspaceAsk sizes = workspace_ask(ask);
   sizes.threads = static_cast<std::uint32_t>(pool.threads());
   decoder.workspace_ = make_workspace(config, sizes);
@@ -144,11 +145,12 @@ std::span<float> Decoder::logits(std::uint32_t first, std::uint32_t count) {
   if (profile_ != nullptr) profile_->add_bytes(ProfileModule::head, weights_->head.layout.bytes());
   const LinearRows rows{floats(workspace_.final_hidden) + std::uint64_t{first} * config_->width, count, config_->width,
                         generated};
+  float* const out = logits_room(count);
   for_each_head_part(true, [&](const PackedMatrix& part, std::uint32_t first_panel) {
-    const LinearTarget target{&part, logits_.data() + std::uint64_t{first_panel} * kPanelRows, config_->vocab};
+    const LinearTarget target{&part, out + std::uint64_t{first_panel} * kPanelRows, config_->vocab};
     linear(context_, rows, {&target, 1});
   });
-  const std::span<float> all(logits_.data(), std::uint64_t{count} * config_->vocab);
+  const std::span<float> all(out, std::uint64_t{count} * config_->vocab);
   if (config_->final_softcap > 0) {
     for_rows(context_, count, 4 * std::uint64_t{config_->vocab}, [&](std::uint32_t begin, std::uint32_t end) {
       context_.kernels->softcap(all.data() + std::uint64_t{begin} * config_->vocab, config_->final_softcap,
@@ -175,7 +177,7 @@ std::span<float> Decoder::top_logits(std::uint32_t first, std::uint32_t count, s
                                floats(workspace_.head_energies)};
   TopHead head(context_,
                {floats(workspace_.final_hidden) + std::uint64_t{first} * config_->width, count, config_->width, count},
-               {layout, std::min(token_limit, config_->vocab), top, config_->final_softcap, logits_.data(),
+               {layout, std::min(token_limit, config_->vocab), top, config_->final_softcap, logits_room(count),
                 config_->vocab},
                buffers);
   for_each_head_part(false, [&](const PackedMatrix& part, std::uint32_t panel) { head.scan(part, panel); });
@@ -188,7 +190,11 @@ std::span<float> Decoder::top_logits(std::uint32_t first, std::uint32_t count, s
   head_reads_.panels += panels;
   head_reads_.bytes += bytes;
   if (profile_ != nullptr) profile_->add_bytes(ProfileModule::head, bytes);
-  return {logits_.data(), std::uint64_t{count} * config_->vocab};
+  return {logits_room(count), std::uint64_t{count} * config_->vocab};
+}
+
+float* Decoder::logits_room(std::uint32_t count) const {
+  return count <= own_logits_rows_ ? logits_.data() : floats(workspace_.draft_logits);
 }
 
 template <typename Use>

@@ -48,7 +48,7 @@ class Decoder {
   Status shift(KvPool& kv, SequenceId sequence, std::uint32_t begin, std::uint32_t count);
 
   /// Logits [count][vocab] of rows [first, first + count) of the last batch's rows_with_logits, after the final cap.
-  /// count <= ask.logits_rows. The memory is the decoder's own, overwritten by the next call.
+  /// count <= max_logits_rows(). The memory is the decoder's own, overwritten by the next call.
   std::span<float> logits(std::uint32_t first, std::uint32_t count);
 
   /// As logits(), but only those of tokens below `token_limit` that may be among a row's `top` largest are right and
@@ -80,6 +80,8 @@ class Decoder {
   Decoder() = default;
   float* floats(std::uint64_t offset) const { return reinterpret_cast<float*>(arena_.data() + offset); }
   void embed(const Batch& batch);
+  /// Where `count` rows of logits go.
+  float* logits_room(std::uint32_t count) const;
   const LayerWeights& take_layer(std::uint32_t layer) const;
   template <typename Use>
   void for_each_head_part(bool low, const Use& use) const;
@@ -95,6 +97,7 @@ class Decoder {
   std::uint32_t max_rows_ = 0;
   std::uint32_t chunk_ = 0;  ///< most rows of one sequence
   std::uint32_t logits_rows_ = 0;
+  std::uint32_t own_logits_rows_ = 0;  ///< of logits_; more rows, of drafts, lie where the activations were
   Arena arena_;
   Buffer<float> logits_;
   std::vector<std::uint32_t> rope_kind_;               ///< of each layer

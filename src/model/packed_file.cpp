@@ -10,7 +10,6 @@
 #include "base/checked.h"
 #include "base/log.h"
 #include "os/cache_folder.h"
-#include "os/sha256.h"
 
 namespace carat {
 namespace {
@@ -22,8 +21,9 @@ constexpr std::array<char, 8> kMagic = {'C', 'A', 'R', 'A', 'T', 'P', 'K', '1'};
 struct PackedHeader {
   std::array<char, 8> magic = kMagic;
   std::uint64_t image_bytes = 0;
-  std::array<char, 64> key{};
+  std::array<char, 4080> key{};  ///< the text of key_of(), cut to what there is room for
 };
+static_assert(sizeof(PackedHeader) == kPackedImageOffset);
 
 /// Which model the file is of: where its files are, how long, and when they were written.
 Result<std::string> key_of(const ModelFile& model, const WeightsLayout& layout) {
@@ -35,7 +35,14 @@ Result<std::string> key_of(const ModelFile& model, const WeightsLayout& layout) 
     if (error) return io_error(fmt::format("{}: cannot stat: {}", file.path(), error.message()));
     text += fmt::format("{}\n{}\n{}\n", path.string(), file.bytes(), written.time_since_epoch().count());
   }
-  return sha256(text);
+  return text;
+}
+
+/// FNV-1a, for the file's name: SHA-256 would bring a megabyte of libcrypto into memory.
+std::uint64_t hash_of(std::string_view text) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
 }
 
 PackedHeader header_of(const std::string& key, const WeightsLayout& layout) {
@@ -114,7 +121,7 @@ Result<File> open_packed(const ModelFile& model, const WeightsLayout& layout, Bu
   const PackedHeader header = header_of(key, layout);
   const std::filesystem::path folder = std::filesystem::path(cache_folder()) / "packed";
   const std::string name = std::filesystem::path(model.path).filename().string();
-  const std::string path = (folder / fmt::format("{}-{}.packed", name, key.substr(0, 16))).string();
+  const std::string path = (folder / fmt::format("{}-{:016x}.packed", name, hash_of(key))).string();
   if (auto file = File::open(path); file.ok() && is_packed(*file, header)) return file;
 
   std::error_code error;

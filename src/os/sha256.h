@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include "base/status.h"
 #include "os/file.h"
@@ -11,6 +10,5 @@ namespace carat {
 
 /// The digest of a whole file as 64 lower-case hexadecimal digits.
 Result<std::string> sha256(const File& file);
-Result<std::string> sha256(std::string_view text);
 
 }  // namespace carat

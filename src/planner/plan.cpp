@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "planner/saturating.h"
 
@@ -30,6 +31,11 @@ Categories categories_of(const ModelConfig& config, const PlanFacts& facts, cons
   at(c, MemoryCategory::io) = saturating_add(
       arena_bytes(facts.io),
       saturating_mul(ask.parallel, arena_bytes((std::uint64_t{ask.context} + 1) * sizeof(std::int32_t))));
+  if (ask.draft_tokens > 0) {
+    const std::uint64_t words = saturating_mul(ask.parallel, prompt_lookup_words(ask.context));
+    at(c, MemoryCategory::io) =
+        saturating_add(at(c, MemoryCategory::io), arena_bytes(saturating_mul(words, sizeof(std::uint32_t))));
+  }
   at(c, MemoryCategory::fixed) = facts.fixed;
   return c;
 }
@@ -137,6 +143,10 @@ std::uint32_t largest_parallel(const ModelConfig& config, const PlanFacts& facts
   });
 }
 
+/// Where drafts take memory from the activations' size, that much is left for what an answer reserves besides the plan:
+/// its text, its log probabilities.
+constexpr std::uint64_t kDraftMargin = 4 << 20;
+
 constexpr std::array<std::uint32_t, 4> kSmallerChunks{256, 128, 64, 16};
 
 /// The context as asked, at the cost of both form and chunk: the largest form that fits with any chunk.
@@ -209,6 +219,7 @@ WorkspaceAsk workspace_ask(const PlanAsk& ask) {
   const bool tiered = ask.kv_global == KvType::automatic;
   return {.rows = batch_rows(ask),
           .logits_rows = ask.logits_rows,
+          .draft_logits_rows = ask.draft_tokens == 0 ? 0 : most_logits_rows(ask),
           .sequences = ask.parallel,
           .context = ask.context,
           .threads = ask.threads,
@@ -217,6 +228,29 @@ WorkspaceAsk workspace_ask(const PlanAsk& ask) {
 }
 
 std::uint32_t batch_rows(const PlanAsk& ask) { return std::max(std::min(ask.chunk, ask.context), ask.parallel); }
+
+std::uint32_t most_logits_rows(const PlanAsk& ask) { return ask.logits_rows + ask.draft_tokens; }
+
+std::uint64_t prompt_lookup_words(std::uint32_t tokens) {
+  // For each token the pair before it of the same hash; half as many hashes as tokens or more.
+  return std::uint64_t{tokens} + std::bit_ceil(std::max(tokens / 2, 64U));
+}
+
+bool drafts_are_exact(const PlanAsk& ask) {
+  return ask.kv_global != KvType::automatic && ask.eviction == KvEviction::none;
+}
+
+std::uint32_t largest_draft(const ModelConfig& config, const PlanFacts& facts, PlanAsk ask, std::uint32_t limit) {
+  if (!drafts_are_exact(ask)) return 0;
+  ask.draft_tokens = 0;
+  Categories bare = categories_of(config, facts, ask);
+  return largest(limit, [&](std::uint32_t tokens) {
+    ask.draft_tokens = tokens;
+    Categories with = categories_of(config, facts, ask);
+    const bool grown = at(with, MemoryCategory::activations) > at(bare, MemoryCategory::activations);
+    return saturating_add(total_of(with), grown ? kDraftMargin : 0) <= facts.budget;
+  });
+}
 
 std::uint32_t largest_context(const ModelConfig& config, const PlanFacts& facts, PlanAsk ask, std::uint32_t limit) {
   return largest(limit, [&](std::uint32_t context) {
@@ -235,8 +269,11 @@ Plan make_plan(const ModelConfig& config, const PlanFacts& facts, const PlanAsk&
   plan.fits = plan.total <= facts.budget;
   plan.local_bytes_per_token = kv_tile_bytes(config, AttentionKind::local, ask.kv_local) / kTileTokens;
   plan.global_bytes_per_token = kv_tile_bytes(config, AttentionKind::global, ask.kv_global) / kTileTokens;
-  plan.max_context = largest_context(config, facts, asked, std::max(config.context, ask.context));
-  plan.max_parallel = largest_parallel(config, facts, asked);
+  // Drafts give way to a longer context and to more sequences.
+  PlanAsk bare = asked;
+  bare.draft_tokens = 0;
+  plan.max_context = largest_context(config, facts, bare, std::max(config.context, ask.context));
+  plan.max_parallel = largest_parallel(config, facts, bare);
   PlanAsk more = asked;
   more.context = ask.context > (1U << 30) ? ask.context : 2 * ask.context + kTileTokens;
   plan.grows_with_context = fastest_growing(config, facts, asked, more);

@@ -38,6 +38,7 @@ struct PlanAsk {
   std::uint32_t kept_tokens =
       0;  ///< with eviction: tokens of global KV a sequence keeps; a chunk and two pages at least
   std::uint32_t logits_rows = 1;
+  std::uint32_t draft_tokens = 0;  ///< most that a step verifies (docs/decisions/008-prompt-lookup.md); 0: none
   std::uint32_t threads = 1;
 };
 
@@ -88,6 +89,18 @@ std::uint32_t ring_tiles(std::uint32_t window, const PlanAsk& ask);
 
 /// Most rows of one forward pass: a chunk of prompt rows, or one row of every sequence.
 std::uint32_t batch_rows(const PlanAsk& ask);
+
+/// Rows of logits that can be computed at a time: as asked, and one for each drafted token.
+std::uint32_t most_logits_rows(const PlanAsk& ask);
+
+/// Words of a PromptLookup over up to `tokens` tokens.
+std::uint64_t prompt_lookup_words(std::uint32_t tokens);
+
+/// Whether rows can be run and taken back without a trace. Not where pages are evicted or lose precision by what was
+/// looked at when: a row that is taken back has looked.
+bool drafts_are_exact(const PlanAsk& ask);
+/// The most draft tokens up to `limit` that fit with the rest as asked; 0 when none do or they would not be exact.
+std::uint32_t largest_draft(const ModelConfig& config, const PlanFacts& facts, PlanAsk ask, std::uint32_t limit);
 
 /// Sizes of the KV pools, shared by the plan and by KvPool so that the two cannot differ. Products saturate.
 struct KvSizes {

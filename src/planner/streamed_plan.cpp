@@ -31,7 +31,10 @@ std::uint32_t fitting_chunk(const ModelConfig& config, const PlanFacts& facts, P
 std::uint32_t shared_context(const ModelConfig& config, const PlanFacts& facts, PlanAsk ask, std::uint32_t wanted) {
   const std::uint32_t least = std::min(kLeastContext, wanted);
   ask.context = least;
-  if (!fits(config, facts, ask, least)) return std::max(1U, largest_context(config, facts, ask, least));
+  if (!fits(config, facts, ask, least)) {
+    const std::uint32_t fitting = largest_context(config, facts, ask, least);
+    return fitting == 0 ? least : fitting;
+  }
   const std::uint64_t left = facts.budget - make_plan(config, facts, ask).total;
   PlanFacts half = facts;
   half.budget -= left / 2;
@@ -48,6 +51,7 @@ Plan make_streamed_plan(const ModelConfig& config, PlanFacts facts, const Weight
   ask.chunk = fitting_chunk(config, facts, ask, choose ? std::min(kLeastContext, asked.wanted_context) : ask.context);
   if (choose) ask.context = shared_context(config, facts, ask, asked.wanted_context);
   ask.chunk = std::min(ask.chunk, std::max(ask.context, 1U));
+  ask.draft_tokens = largest_draft(config, facts, ask, std::min(asked.draft_tokens, ask.chunk - 1));
   Plan plan = make_plan(config, facts, ask);
   plan.weights = stream_weights(sizes, 0);
   if (!plan.fits) return plan;

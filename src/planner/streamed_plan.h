@@ -11,6 +11,7 @@ struct StreamedAsk {
   /// 0: ask.context is what the user wants. Else the context is chosen up to this: what is left beside 512 tokens is
   /// shared evenly between more context and more weights in memory.
   std::uint32_t wanted_context = 0;
+  std::uint32_t draft_tokens = 0;  ///< most; fewer where the chunk or the budget has no room
 };
 
 /// As make_plan(), with as many weights in memory as fit. The chunk is made smaller where that makes the rest fit.

@@ -50,14 +50,14 @@ WeightPlan stream_weights(const WeightSizes& sizes, std::uint64_t room) {
   const std::uint64_t aside = 64 * (sizes.ends.size() * 2 + 1);  // each part begins at a multiple of 64 bytes
   const std::uint64_t fixed = round_up(sizes.others, std::uint64_t{64}) + aside;
   plan.resident_bytes = fixed;
+  // Without any streamed layer the buffers shrink: a count may fit where the one before does not.
   std::uint64_t layers = 0;
-  for (const std::uint64_t layer : sizes.layers) {
-    const std::uint64_t buffers = 2 * largest_block(sizes, plan.resident_layers + 1);
-    if (fixed + layers + layer + buffers > room) break;
-    layers += layer;
-    ++plan.resident_layers;
+  for (std::uint32_t count = 1; count <= sizes.layers.size(); ++count) {
+    layers += sizes.layers[count - 1];
+    if (fixed + layers + 2 * largest_block(sizes, count) > room) continue;
+    plan.resident_layers = count;
+    plan.resident_bytes = fixed + layers;
   }
-  plan.resident_bytes += layers;
   plan.block_bytes = largest_block(sizes, plan.resident_layers);
   std::uint64_t left = room - std::min(room, plan.bytes());
   // Heads before an embedding that is not one, high planes before low ones.

@@ -42,6 +42,8 @@ Workspace make_workspace(const ModelConfig& config, const WorkspaceAsk& ask) {
   w.value = floats(config.kv_width());
   w.gate = floats(config.ffn);
   w.up = floats(config.ffn);
+  w.draft_logits = w.residual;
+  at = std::max(at, round_up(std::uint64_t{ask.draft_logits_rows} * config.vocab * sizeof(float), std::uint64_t{64}));
   w.high = place(rows * w.max_columns);
   w.low = place(rows * w.max_columns);
   w.scales = floats(w.max_columns / kStepColumns);

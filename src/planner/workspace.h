@@ -13,8 +13,9 @@ inline constexpr std::uint32_t kSegmentTiles = 16;
 
 /// What the decoder is sized for.
 struct WorkspaceAsk {
-  std::uint32_t rows = 512;       ///< most rows of one forward pass
-  std::uint32_t logits_rows = 1;  ///< rows of logits computed at a time
+  std::uint32_t rows = 512;             ///< most rows of one forward pass
+  std::uint32_t logits_rows = 1;        ///< rows of logits computed at a time
+  std::uint32_t draft_logits_rows = 0;  ///< with drafts: most rows of logits at a time
   std::uint32_t sequences = 1;
   std::uint32_t context = 8192;
   std::uint32_t threads = 1;
@@ -31,6 +32,7 @@ struct Workspace {
   std::uint64_t value = 0;         ///< [rows][kv_width]
   std::uint64_t gate = 0;          ///< [rows][ffn]
   std::uint64_t up = 0;            ///< [rows][ffn]
+  std::uint64_t draft_logits = 0;  ///< [draft_logits_rows][vocab], in the place of all above: they have served by then
   std::uint64_t high = 0;          ///< int8 [rows][max_columns]
   std::uint64_t low = 0;           ///< int8 [rows][max_columns]
   std::uint64_t scales = 0;        ///< [rows][max_columns / 32]
@@ -50,8 +52,8 @@ struct Workspace {
 
   std::uint32_t max_columns = 0;
   std::uint32_t rope_kinds = 0;
-  std::uint32_t split_items = 0;      ///< attention items whose segments may run at once
-  std::uint32_t split_lanes = 0;      ///< most rows × heads of such an item
+  std::uint32_t split_items = 0;  ///< attention items whose segments may run at once
+  std::uint32_t split_lanes = 0;  ///< most rows × heads of such an item
   std::uint32_t context_segments = 0;
 };
 

@@ -42,7 +42,8 @@ TEST(MachineOutput, Run) {
     for (std::size_t i = 1; i < 5; ++i) EXPECT_LE(token["top"][i]["logprob"], token["top"][i - 1]["logprob"]);
   }
   EXPECT_EQ(joined, run["text"].get<std::string>());
-  expect_numbers(run["timings"], {"load_s", "first_token_s", "prefill_tokens_per_s", "decode_tokens_per_s"});
+  expect_numbers(run["timings"], {"load_s", "first_token_s", "prefill_tokens_per_s", "decode_tokens_per_s",
+                                  "decode_steps", "drafted_tokens", "accepted_tokens"});
   expect_numbers(run["memory"], {"budget", "planned", "rss", "peak_rss", "swap"});
   for (const char* category : kCategories) {
     expect_numbers(run["memory"]["categories"][category], {"planned", "reserved", "allocated", "resident", "peak"});
@@ -54,6 +55,23 @@ TEST(MachineOutput, RunListsTokensWithoutLogprobsToo) {
   ASSERT_EQ(run["tokens"].size(), 3U);
   expect_numbers(run["tokens"][0], {"id", "logprob"});
   EXPECT_EQ(run["tokens"][0]["top"], json::array());
+}
+
+TEST(MachineOutput, RunSaysWhatWasDraftedAndAnswersTheSame) {
+  const auto run = [](const char* speculate) {
+    return parse(run_carat({"run", CARAT_FIXTURES "/tiny/gemma3-gqa42/model.gguf", "-p", "one two one two", "-n", "60",
+                            "--temp", "0", "--logprobs", "2", "--speculate", speculate, "--json"}));
+  };
+  const json plain = run("off");
+  EXPECT_EQ(plain["timings"]["drafted_tokens"], 0);
+  EXPECT_EQ(plain["timings"]["decode_steps"], 59);
+  const json drafted = run("5");
+  EXPECT_GT(drafted["timings"]["drafted_tokens"], 0);
+  EXPECT_EQ(drafted["timings"]["decode_steps"].get<int>() + drafted["timings"]["accepted_tokens"].get<int>(), 59);
+  for (const json& other : {drafted, run("auto")}) {
+    EXPECT_EQ(other["text"], plain["text"]);
+    EXPECT_EQ(other["tokens"], plain["tokens"]);
+  }
 }
 
 TEST(MachineOutput, RunEndsAtStopStringsAndAtNoTokens) {

@@ -61,6 +61,8 @@ TEST(Usage, WrongValuesAreNamedWithTheirOption) {
   refused("--threads", "0", "--threads");
   refused("--chunk", "0", "--chunk");
   refused("--kv-local", "q9", "--kv-local");
+  refused("--speculate", "0", "--speculate 0: expected auto, off or 1 to 64");
+  refused("--speculate", "on", "--speculate on");
   refused("--preset", "loud", "balanced");
   refused("--overflow", "wrap", "truncate-left");
   refused("--seed", "x", "--seed");

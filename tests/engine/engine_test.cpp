@@ -1,108 +1,12 @@
 // The engine on tiny models: the same answers alone and in company, every way an answer ends, and what is refused.
-#include "engine/engine.h"
-
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <limits>
 
+#include "engine/served.h"
 #include "support/patched_model.h"
 
 namespace carat::test {
 namespace {
-
-std::string tiny(const std::string& name) { return CARAT_FIXTURES "/tiny/" + name + "/model.gguf"; }
-
-struct Setup {
-  std::uint32_t context = 256;
-  std::uint32_t parallel = 1;
-  std::uint32_t chunk = 64;
-  std::uint32_t logits_rows = 1;
-  int threads = 1;
-};
-
-/// What a request gave.
-struct Answer {
-  std::vector<std::int32_t> tokens;
-  std::vector<float> logprobs;
-  bool finished = false;
-  FinishReason reason = FinishReason::stop;
-  Status status;
-
-  RequestSink sink() {
-    return {[this](const TokenEvent& event) {
-              tokens.push_back(event.token);
-              logprobs.push_back(event.logprob);
-              return true;
-            },
-            [this](FinishReason why, const Status& result) {
-              EXPECT_FALSE(finished) << "finished twice";
-              finished = true;
-              reason = why;
-              status = result;
-            }};
-  }
-};
-
-/// A session and its engine.
-class Served {
- public:
-  Served(const std::string& path, const Setup& setup) {
-    SessionOptions options;
-    options.model = path;
-    options.context = setup.context;
-    options.parallel = setup.parallel;
-    options.chunk = setup.chunk;
-    options.logits_rows = setup.logits_rows;
-    options.threads = setup.threads;
-    auto session = Session::open(options, nullptr);
-    EXPECT_TRUE(session.ok()) << session.status().message();
-    session_ = std::move(session).value();
-    auto engine = Engine::create(*session_);
-    EXPECT_TRUE(engine.ok());
-    engine_.emplace(std::move(engine).value());
-  }
-  Engine& engine() { return *engine_; }
-  Session& session() { return *session_; }
-
-  Answer answer(const Request& request) {
-    Answer answer;
-    EXPECT_TRUE(engine_->submit(request, answer.sink()).ok());
-    while (engine_->step()) {
-    }
-    EXPECT_TRUE(answer.finished);
-    EXPECT_EQ(session_->kv().free_pages(), session_->kv().pages());
-    return answer;
-  }
-
- private:
-  std::unique_ptr<Session> session_;
-  std::optional<Engine> engine_;
-};
-
-Request greedy(std::vector<std::int32_t> prompt, std::uint32_t max_tokens) {
-  Request request;
-  request.prompt = std::move(prompt);
-  request.max_tokens = max_tokens;
-  request.sampling.temperature = 0;
-  request.wants_logprobs = true;
-  request.logprobs = 2;
-  return request;
-}
-
-std::vector<std::int32_t> prompt_of(std::uint32_t length, std::uint32_t seed) {
-  std::vector<std::int32_t> prompt;
-  for (std::uint32_t i = 0; i < length; ++i) {
-    prompt.push_back(static_cast<std::int32_t>(5 + (i * 37 + seed * 101) % 250));
-  }
-  return prompt;
-}
-
-void expect_same(const Answer& got, const Answer& want, const std::string& what) {
-  EXPECT_EQ(got.tokens, want.tokens) << what;
-  EXPECT_EQ(got.logprobs, want.logprobs) << what;  // the same bits
-  EXPECT_EQ(got.reason, want.reason) << what;
-}
 
 /// Requests of different lengths that arrive at different steps.
 void expect_alone_equals_batch(const std::string& path) {
@@ -122,8 +26,8 @@ void expect_alone_equals_batch(const std::string& path) {
     Served served(path, {});
     for (std::size_t i = 0; i < requests.size(); ++i) alone[i] = served.answer(requests[i]);
   }
-  for (const Setup& setup : {Setup{.parallel = 3, .chunk = 16},
-                             Setup{.parallel = 7, .chunk = 64, .logits_rows = 4, .threads = 3}}) {
+  for (const ServedOptions& setup : {ServedOptions{.parallel = 3, .chunk = 16},
+                                     ServedOptions{.parallel = 7, .chunk = 64, .logits_rows = 4, .threads = 3}}) {
     Served served(path, setup);
     std::vector<Answer> answers(requests.size());
     for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -317,16 +221,24 @@ TEST(EngineLogprobs, AreOfTheRowBeforePenalties) {
 
 // The plan is what is then allocated: a session opens in exactly the bytes its plan states.
 TEST(SessionPlan, WhatThePlanCountsIsWhatIsReserved) {
+  const ServedOptions plain{.context = 5000, .parallel = 3, .logits_rows = 2, .threads = 2};
+  ServedOptions drafting = plain;
+  drafting.draft_tokens = 7;
+  ServedOptions small = drafting;  // logits of drafts take more than the activations
+  small.chunk = 8;
   for (const char* model : {"gemma3-gqa42", "llama-untied"}) {
-    Served served(tiny(model), {.context = 5000, .parallel = 3, .logits_rows = 2, .threads = 2});
-    const BudgetReport report = served.session().budget().report();
-    const Plan& plan = served.session().plan();
-    for (const MemoryCategory category :
-         {MemoryCategory::weights, MemoryCategory::kv_local, MemoryCategory::kv_global, MemoryCategory::activations,
-          MemoryCategory::logits, MemoryCategory::tokenizer}) {
-      EXPECT_EQ(report[category].reserved, plan[category]) << model << " " << name(category);
+    for (const ServedOptions& options : {plain, drafting, small}) {
+      Served served(tiny(model), options);
+      const BudgetReport report = served.session().budget().report();
+      const Plan& plan = served.session().plan();
+      EXPECT_EQ(plan.ask.draft_tokens, options.draft_tokens);
+      for (const MemoryCategory category :
+           {MemoryCategory::weights, MemoryCategory::kv_local, MemoryCategory::kv_global, MemoryCategory::activations,
+            MemoryCategory::logits, MemoryCategory::tokenizer}) {
+        EXPECT_EQ(report[category].reserved, plan[category]) << model << " " << name(category);
+      }
+      EXPECT_LE(report[MemoryCategory::io].peak, plan[MemoryCategory::io]) << model;
     }
-    EXPECT_LE(report[MemoryCategory::io].peak, plan[MemoryCategory::io]) << model;
   }
 }
 

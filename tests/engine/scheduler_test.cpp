@@ -17,6 +17,7 @@ struct Simulated {
   std::uint32_t rows = 0;    ///< run so far
   std::uint32_t made = 0;
   bool started = false;
+  std::uint32_t draft = 0;  ///< asked for in this step
 };
 
 class Simulation {
@@ -63,6 +64,7 @@ class Simulation {
   }
 
   bool step() {
+    ask_drafts();
     std::vector<RequestId> started;
     const auto items = scheduler_->next(started);
     for (const RequestId id : started) {
@@ -85,8 +87,13 @@ class Simulation {
     ended_in_step_ = false;
     for (const StepItem& item : ran) {
       Simulated& request = requests_.at(item.request);
-      request.rows += item.count;
-      if (!item.wants_logits || ++request.made < request.answer) continue;
+      // Of drafted rows some hold.
+      const std::uint32_t retracted = item.generated ? pick(item.count) : 0;
+      if (retracted > 0) scheduler_->retracted(item.request, retracted);
+      request.rows += item.count - retracted;
+      if (!item.wants_logits) continue;
+      request.made += item.generated ? item.count - retracted : 1;
+      if (request.made < request.answer) continue;
       EXPECT_EQ(request.rows, request.prompt + request.answer - 1);  // the last token is not read back in
       scheduler_->finish(item.request);
       requests_.erase(item.request);
@@ -95,10 +102,22 @@ class Simulation {
     return !ran.empty();
   }
 
+  void ask_drafts() {
+    for (auto& [id, request] : requests_) {
+      request.draft = 0;
+      if (!request.started || request.rows < request.prompt || pick(3) == 0) continue;
+      request.draft = std::min(pick(12), request.answer - request.made - 1);
+      scheduler_->draft(id, request.draft);
+    }
+    scheduler_->draft(next_id_ + 1, 5);  // unknown
+  }
+
   void check(std::span<const StepItem> items, std::uint32_t answering) {
     std::uint32_t rows = 0;
     std::uint32_t prompt_rows = 0;
     std::uint32_t generated = 0;
+    std::uint32_t drafted = 0;
+    std::uint32_t asked = 0;
     RequestId last_prompt = 0;
     std::map<RequestId, int> seen;
     for (const StepItem& item : items) {
@@ -110,7 +129,10 @@ class Simulation {
       rows += item.count;
       if (item.generated) {
         EXPECT_EQ(prompt_rows, 0u) << "answers come first";
-        EXPECT_EQ(item.count, 1u);
+        EXPECT_LE(item.count, 1 + request.draft);
+        EXPECT_LE(item.count, limits_.prompt_rows);
+        drafted += item.count - 1;
+        asked += std::min(request.draft, limits_.prompt_rows - 1);
         EXPECT_GE(item.first, request.prompt);
         EXPECT_TRUE(item.wants_logits);
         ++generated;
@@ -123,6 +145,7 @@ class Simulation {
       }
     }
     EXPECT_EQ(generated, answering) << "an answer stalls";
+    EXPECT_EQ(drafted, std::min(asked, limits_.rows - answering)) << "room for drafts is left";
     EXPECT_LE(rows, limits_.rows);
     EXPECT_LE(prompt_rows, limits_.prompt_rows);
   }

@@ -11,6 +11,8 @@
 #include "model/decoder.h"
 #include "model/load_weights.h"
 #include "model/model_file.h"
+#include "model/packed_file.h"
+#include "model/weight_stream.h"
 #include "os/file.h"
 
 namespace carat::test {
@@ -21,6 +23,8 @@ struct RunnerOptions {
   PlanAsk ask{
       .context = 512, .parallel = 1, .chunk = 64, .kv_local = KvType::f32, .kv_global = KvType::f32, .logits_rows = 8};
   ActivationForms forms{ActivationForm::f32, ActivationForm::f32};
+  /// Given the sizes, how the weights are divided between memory and a packed file; null: all in memory.
+  WeightPlan (*divide)(const WeightSizes& sizes) = nullptr;
 };
 
 /// One run of rows of one sequence.
@@ -155,7 +159,8 @@ class ModelRunner {
   explicit ModelRunner(const RunnerOptions& options) : options_(options) {}
 
   Status start(const std::string& path) {
-    CARAT_ASSIGN(const ModelFile file, ModelFile::open(path, budget_));
+    CARAT_ASSIGN(file_, ModelFile::open(path, budget_));
+    const ModelFile& file = file_;
     return start(file);
   }
 
@@ -163,8 +168,14 @@ class ModelRunner {
     CARAT_ASSIGN(kernels_, select_kernel_table(options_.isa));
     CARAT_ASSIGN(pool_, ThreadPool::create({.threads = options_.threads, .cpus = {}}));
     config_ = file.config;
-    CARAT_ASSIGN(const WeightsLayout layout, make_weights_layout(config_, file.tensors, *kernels_));
-    CARAT_ASSIGN(weights_, load_weights(config_, layout, *file.tensor_source(), budget_, *pool_, nullptr));
+    CARAT_ASSIGN(layout_, make_weights_layout(config_, file.tensors, *kernels_));
+    if (options_.divide == nullptr) {
+      CARAT_ASSIGN(weights_, load_weights(config_, layout_, *file.tensor_source(), budget_, *pool_, nullptr));
+    } else {
+      CARAT_ASSIGN(File packed, open_packed(file, layout_, budget_, *pool_, nullptr));
+      CARAT_ASSIGN(weights_, WeightStream::open(std::move(packed), kPackedImageOffset, layout_,
+                                                options_.divide(layout_.sizes()), budget_, nullptr));
+    }
     CARAT_ASSIGN(kv_, KvPool::create(budget_, config_, options_.ask, *kernels_));
     CARAT_ASSIGN(Decoder decoder,
                  Decoder::create(config_, weights_, *kernels_, options_.forms, options_.ask, budget_, *pool_));
@@ -177,6 +188,8 @@ class ModelRunner {
   const KernelTable* kernels_ = nullptr;
   std::unique_ptr<ThreadPool> pool_;
   ModelConfig config_;
+  ModelFile file_;
+  WeightsLayout layout_;
   ModelWeights weights_;
   KvPool kv_;
   std::unique_ptr<Decoder> decoder_;
