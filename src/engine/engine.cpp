@@ -252,7 +252,7 @@ std::span<float> Engine::top_logits(std::uint32_t first, std::uint32_t count) {
   for (std::uint32_t r = first; r < first + count; ++r) {
     const auto found = requests_.find(logits_of_[r].request);
     const std::uint32_t needed = found == requests_.end() ? 1 : deciding_logits(found->second.request);
-    if (needed == 0) return session_->decoder().logits(first, count);
+    if (needed == 0) return session_->decoder().logits(first, count, LogitsUse::choose);
     top = std::max(top, needed);
   }
   return session_->decoder().top_logits(first, count, top, token_limit());

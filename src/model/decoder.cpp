@@ -138,9 +138,10 @@ Status Decoder::shift(KvPool& kv, SequenceId sequence, std::uint32_t begin, std:
   return ok_status();
 }
 
-std::span<float> Decoder::logits(std::uint32_t first, std::uint32_t count) {
+std::span<float> Decoder::logits(std::uint32_t first, std::uint32_t count, LogitsUse use) {
   CARAT_CHECK(first + count <= final_rows_ && count <= logits_rows_);
-  const std::uint32_t generated = std::clamp(final_generated_, first, first + count) - first;
+  const std::uint32_t generated =
+      use == LogitsUse::choose ? count : std::clamp(final_generated_, first, first + count) - first;
   const ProfileClock clock(profile_, ProfileModule::head);
   if (profile_ != nullptr) profile_->add_bytes(ProfileModule::head, weights_->head.layout.bytes());
   const LinearRows rows{floats(workspace_.final_hidden) + std::uint64_t{first} * config_->width, count, config_->width,
@@ -160,26 +161,24 @@ std::span<float> Decoder::logits(std::uint32_t first, std::uint32_t count) {
   return all;
 }
 
-bool Decoder::reads_top(std::uint32_t first, std::uint32_t count, std::uint32_t top) const {
+bool Decoder::reads_top(std::uint32_t count, std::uint32_t top) const {
   return !whole_head_ && weights_->head.layout.form == PackedForm::planes &&
-         context_.forms.generated == ActivationForm::q15 && first + count <= final_generated_ && top >= 1 &&
-         top <= kMostTopLogits && count <= kTopHeadRows;
+         context_.forms.generated == ActivationForm::q15 && top >= 1 && top <= kMostTopLogits && count <= kTopHeadRows;
 }
 
 std::span<float> Decoder::top_logits(std::uint32_t first, std::uint32_t count, std::uint32_t top,
                                      std::uint32_t token_limit) {
-  if (!reads_top(first, count, top)) return logits(first, count);
+  if (!reads_top(count, top)) return logits(first, count, LogitsUse::choose);
   CARAT_CHECK(first + count <= final_rows_ && count <= logits_rows_);
   const ProfileClock clock(profile_, ProfileModule::head);
   const PackedLayout& layout = weights_->head.layout;
   const TopHeadBuffers buffers{floats(workspace_.head_bounds),
                                reinterpret_cast<std::uint32_t*>(arena_.data() + workspace_.head_panels),
                                floats(workspace_.head_energies)};
-  TopHead head(context_,
-               {floats(workspace_.final_hidden) + std::uint64_t{first} * config_->width, count, config_->width, count},
-               {layout, std::min(token_limit, config_->vocab), top, config_->final_softcap, logits_room(count),
-                config_->vocab},
-               buffers);
+  TopHead head(
+      context_, {floats(workspace_.final_hidden) + std::uint64_t{first} * config_->width, count, config_->width, count},
+      {layout, std::min(token_limit, config_->vocab), top, config_->final_softcap, logits_room(count), config_->vocab},
+      buffers);
   for_each_head_part(false, [&](const PackedMatrix& part, std::uint32_t panel) { head.scan(part, panel); });
   const std::uint64_t panels = head.read([&](std::uint32_t panel, int worker) {
     if (weights_->stream) return weights_->stream->head_panel(panel, context_.panel_room(worker));

@@ -18,6 +18,11 @@
 
 namespace carat {
 
+/// What logits are for. `score`: the head takes rows in the form of their role, as all other products do. `choose`: a
+/// token is chosen from each row, and all take the decode form: a single row waits for the head's bytes, not for
+/// products, so that exactness is free, and the first token of an answer is chosen as the next ones are.
+enum class LogitsUse : std::uint8_t { score, choose };
+
 /// Rows of logits that top_logits() answered from the two planes of a head, and the bytes of the head it read for them.
 struct HeadReads {
   std::uint64_t rows = 0;
@@ -49,13 +54,13 @@ class Decoder {
 
   /// Logits [count][vocab] of rows [first, first + count) of the last batch's rows_with_logits, after the final cap.
   /// count <= max_logits_rows(). The memory is the decoder's own, overwritten by the next call.
-  std::span<float> logits(std::uint32_t first, std::uint32_t count);
+  std::span<float> logits(std::uint32_t first, std::uint32_t count, LogitsUse use = LogitsUse::score);
 
-  /// As logits(), but only those of tokens below `token_limit` that may be among a row's `top` largest are right and
-  /// all others are -inf: where the head lies in two planes and the rows are generated ones, less of it is read.
+  /// As logits() to choose from, but only those of tokens below `token_limit` that may be among a row's `top` largest
+  /// are right and all others are -inf: where the head lies in two planes, less of it is read.
   std::span<float> top_logits(std::uint32_t first, std::uint32_t count, std::uint32_t top, std::uint32_t token_limit);
-  /// Whether top_logits() reads less than logits() for rows [first, first + count).
-  bool reads_top(std::uint32_t first, std::uint32_t count, std::uint32_t top) const;
+  /// Whether top_logits() reads less than logits() for `count` rows.
+  bool reads_top(std::uint32_t count, std::uint32_t top) const;
   /// Makes top_logits() the same as logits().
   void set_whole_head(bool whole) { whole_head_ = whole; }
   /// What top_logits() read since the decoder was made.

@@ -39,7 +39,7 @@ TEST(TwoPlanes, TopLogitsAreThoseOfTheWholeHead) {
   constexpr std::uint32_t kRows = 64;
   const auto whole = runner->run({{sequence, 0, some_ids(kRows), true}});
   for (std::uint32_t first = 0; first < kRows; first += 4) {
-    ASSERT_TRUE(decoder.reads_top(first, 4, kTop));
+    ASSERT_TRUE(decoder.reads_top(4, kTop));
     const std::span<const float> top = decoder.top_logits(first, 4, kTop, vocab);
     for (std::uint32_t r = 0; r < 4; ++r) {
       std::vector<float> sorted = whole[first + r];
