@@ -6,3 +6,13 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   list(APPEND avx512_flags -Wno-uninitialized -Wno-maybe-uninitialized)
 endif()
 set(amx_flags ${avx512_flags} -mamx-tile -mamx-int8 -mamx-bf16)
+
+set(neon_flags -march=armv8.2-a+dotprod)
+set(i8mm_flags -march=armv8.2-a+dotprod+i8mm)
+
+# Gives the files of kernels/neon under `source_folder` their flags.
+function(carat_neon_flags source_folder)
+  file(GLOB files CONFIGURE_DEPENDS ${source_folder}/kernels/neon/*.cpp)
+  set_source_files_properties(${files} PROPERTIES COMPILE_OPTIONS "${neon_flags}")
+  set_source_files_properties(${source_folder}/kernels/neon/i8mm.cpp PROPERTIES COMPILE_OPTIONS "${i8mm_flags}")
+endfunction()

@@ -14,7 +14,7 @@ namespace {
 #if defined(__x86_64__)
 constexpr std::array<std::string_view, 4> kNames = {"amx", "avx512", "avx2", "ref"};
 #else
-constexpr std::array<std::string_view, 1> kNames = {"ref"};
+constexpr std::array<std::string_view, 3> kNames = {"i8mm", "neon", "ref"};
 #endif
 
 /// The tables of this binary, best first, as kNames has them. Each starts as a copy of the next one down, so that an
@@ -82,11 +82,28 @@ Tables make_tables() {
   return tables;
 }
 #else
-constexpr std::array<bool (*)(), kNames.size()> kRuns = {[] { return true; }};
+bool runs_neon() { return cpu_features().neon && cpu_features().dotprod; }
+bool runs_i8mm() { return runs_neon() && cpu_features().i8mm; }
+
+constexpr std::array<bool (*)(), kNames.size()> kRuns = {runs_i8mm, runs_neon, [] { return true; }};
 
 Tables make_tables() {
   Tables tables;
-  fill_ref(tables[0]);
+  auto& [i8mm, neon, ref] = tables;
+  fill_ref(ref);
+  neon = ref;
+  neon.name = "neon";
+  std::array<PanelSource, kDTypeCount> sources;
+  fill_linear_neon(neon, sources.data());
+  fill_planes_neon(neon);
+  fill_quantize_neon(neon);
+  fill_elementwise_neon(neon);
+  fill_kv_tiles_neon(neon);
+  fill_attention_neon(neon);
+  fill_products_neon(neon);
+  i8mm = neon;
+  i8mm.name = "i8mm";
+  fill_i8mm(i8mm, sources.data());
   return tables;
 }
 #endif

@@ -42,4 +42,18 @@ void fill_products_amx(KernelTable& table);
 bool amx_self_test();  ///< under a millisecond or two; asks for tiles that are permitted
 #endif
 
+#if defined(__aarch64__)
+// neon: needs the dot products of ARMv8.2 (SDOT). Starts as a copy of ref.
+void fill_linear_neon(KernelTable& table, PanelSource* sources);  ///< sources: [kDTypeCount], block types are set
+void fill_planes_neon(KernelTable& table);
+void fill_quantize_neon(KernelTable& table);
+void fill_elementwise_neon(KernelTable& table);
+void fill_kv_tiles_neon(KernelTable& table);
+void fill_attention_neon(KernelTable& table);
+void fill_products_neon(KernelTable& table);
+
+// i8mm: needs the matrix products of bytes (SMMLA) besides. Starts as a copy of neon.
+void fill_i8mm(KernelTable& table, const PanelSource* sources);  ///< linear and products; sources: as neon set them
+#endif
+
 }  // namespace carat

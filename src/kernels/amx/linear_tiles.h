@@ -193,7 +193,7 @@ void multiply_tokens(const LinearArgs& args, const TilePanels& panels, float* ou
 
 template <typename Tiles>
 void linear_tiles(const LinearArgs& args, const PanelSource& source) {
-  if (args.x.rows < kFewestTokens) return source.few(args);
+  if (args.x.rows < kFewestTokens) return source.few[static_cast<int>(ActivationForm::q8)](args);
   const std::uint64_t steps = args.x.columns / kStepColumns;
   std::int8_t* quads[2];
   float* scales[2];

@@ -254,8 +254,12 @@ void fill_block_type(KernelTable& table, PanelSource* sources) {
   entry[static_cast<int>(ActivationForm::f32)] = linear_f32<Type>;
   entry[static_cast<int>(ActivationForm::q8)] = linear_integer<Type, false>;
   entry[static_cast<int>(ActivationForm::q15)] = linear_integer<Type, true>;
-  sources[static_cast<int>(Type::kType)] = {unpack_signed<Type>, linear_integer<Type, false>, Type::kHalves,
-                                            Type::kHasMinimum};
+  PanelSource& source = sources[static_cast<int>(Type::kType)];
+  source.unpack = unpack_signed<Type>;
+  source.few[static_cast<int>(ActivationForm::q8)] = linear_integer<Type, false>;
+  source.few[static_cast<int>(ActivationForm::q15)] = linear_integer<Type, true>;
+  source.halves = Type::kHalves;
+  source.has_minimum = Type::kHasMinimum;
 }
 
 }  // namespace

@@ -14,8 +14,8 @@ struct PanelSource {
   ///   minima [steps][halves][16] where has_minimum
   void (*unpack)(const LinearArgs& args, std::uint32_t panel, std::int8_t* quads, float* scales,
                  float* minima) = nullptr;
-  LinearKernel few = nullptr;  ///< the q8 entry that serves rows too few for a matrix product
-  std::uint32_t halves = 1;    ///< scales (and minima) of a step
+  LinearKernel few[kActivationFormCount] = {};  ///< integer forms: the kernels of rows too few for a matrix product
+  std::uint32_t halves = 1;                     ///< scales (and minima) of a step
   bool has_minimum = false;
 };
 
