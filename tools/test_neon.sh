@@ -31,7 +31,8 @@ cmake --build "$folder" -j "${JOBS:-$(nproc)}" -- --quiet
 mapfile -t objects < <(find "$folder" -path '*/kernels/neon/*.o')
 python3 tools/check_isa_symbols.py "${objects[@]}"
 
-# One shard a processor.
+# One shard a processor. The libraries of the target are those of the cross compiler.
+export QEMU_LD_PREFIX=/usr/aarch64-linux-gnu
 shards="${JOBS:-$(nproc)}"
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
