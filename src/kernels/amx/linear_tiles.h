@@ -50,41 +50,59 @@ TileConfig tiles_of_parts(std::uint32_t part_columns) {
   return config;
 }
 
-/// sums[part][kTokenTiles][2 panels][16 tokens][16 outputs] of `parts` parts. x: the first row of each token tile.
-template <typename Tiles>
+/// sums[part][kTokenTiles][2 panels][16 tokens][16 outputs] of `parts` parts; with kUsed = 1 those of the first token
+/// tile only. x: the first row of each token tile.
+template <typename Tiles, int kUsed>
 [[gnu::noinline]] void multiply_parts(const std::int8_t* const (&x)[kTokenTiles], std::uint64_t x_stride,
                                       const std::int8_t* const (&quads)[2], std::uint32_t part_columns,
                                       std::uint32_t parts, std::int32_t* sums) {
   for (std::uint64_t p = 0; p < parts; ++p, sums += 2 * kTokenTiles * kTileSums) {
-    Tiles::template load<4>(x[0] + p * part_columns, x_stride);
-    Tiles::template load<5>(x[1] + p * part_columns, x_stride);
     Tiles::template load<6>(quads[0] + p * part_columns * kPanelRows, kTileRowBytes);
     Tiles::template load<7>(quads[1] + p * part_columns * kPanelRows, kTileRowBytes);
+    Tiles::template load<4>(x[0] + p * part_columns, x_stride);
     Tiles::template zero<0>();
     Tiles::template zero<1>();
-    Tiles::template zero<2>();
-    Tiles::template zero<3>();
     Tiles::template dot_int8<0, 4, 6>();
     Tiles::template dot_int8<1, 4, 7>();
-    Tiles::template dot_int8<2, 5, 6>();
-    Tiles::template dot_int8<3, 5, 7>();
+    if constexpr (kUsed == 2) {
+      Tiles::template load<5>(x[1] + p * part_columns, x_stride);
+      Tiles::template zero<2>();
+      Tiles::template zero<3>();
+      Tiles::template dot_int8<2, 5, 6>();
+      Tiles::template dot_int8<3, 5, 7>();
+    }
     Tiles::template store<0>(sums, kTileRowBytes);
     Tiles::template store<1>(sums + kTileSums, kTileRowBytes);
-    Tiles::template store<2>(sums + 2 * kTileSums, kTileRowBytes);
-    Tiles::template store<3>(sums + 3 * kTileSums, kTileRowBytes);
+    if constexpr (kUsed == 2) {
+      Tiles::template store<2>(sums + 2 * kTileSums, kTileRowBytes);
+      Tiles::template store<3>(sums + 3 * kTileSums, kTileRowBytes);
+    }
   }
 }
 
-/// Where one tile of sums goes on: 16 tokens × 16 outputs of one panel, over the parts [first, first + count).
+/// Numbers of 16 tokens for the parts (or steps) at hand, gathered from rows far apart: their addresses are then one
+/// register and a constant.
+using TokenFactors = float[kTileRows * kPartsTogether];
+
+void gather_factors(const float* from, std::uint64_t stride, std::uint32_t count, TokenFactors& out) {
+  if (count == kPartsTogether) {
+    for (unsigned t = 0; t < kTileRows; ++t) {
+      __builtin_memcpy(out + t * kPartsTogether, from + t * stride, kPartsTogether * sizeof(float));
+    }
+    return;
+  }
+  for (unsigned t = 0; t < kTileRows; ++t) {
+    for (unsigned i = 0; i < count; ++i) out[t * kPartsTogether + i] = from[t * stride + i];
+  }
+}
+
+/// Where one tile of sums goes on: 16 tokens × 16 outputs of one panel, over the parts at hand.
 struct ScaledTile {
-  const std::int32_t* sums;  ///< of the first part; the next part's are `sums_stride` further
-  std::uint32_t sums_stride;
-  const float* scales;    ///< [count][16]
-  const float* minima;    ///< [count][16]
-  const float* x_scales;  ///< of the first token and step; a token's are x_stride apart
-  std::uint64_t x_stride;
-  const float* factors;  ///< of the first token and part; a token's are factors_stride apart
-  std::uint64_t factors_stride;
+  const std::int32_t* sums;  ///< of the first part; the next part's are 2 * kTokenTiles tiles further
+  const float* scales;       ///< [parts][16]
+  const float* minima;       ///< [parts][16]
+  const float* x_scales;     ///< TokenFactors of steps
+  const float* factors;      ///< TokenFactors of parts
   std::uint32_t steps;
   float* acc;  ///< [16 tokens][16 outputs]
 };
@@ -92,29 +110,34 @@ struct ScaledTile {
 template <int kHalves, bool kHasMinimum>
 [[gnu::noinline]] void scale_parts(const ScaledTile& tile) {
   __m512 acc[kTileRows];
-  for (int t = 0; t < kTileRows; ++t) acc[t] = _mm512_loadu_ps(tile.acc + t * int{kPanelRows});
+#pragma GCC unroll 16
+  for (unsigned t = 0; t < kTileRows; ++t) acc[t] = _mm512_loadu_ps(tile.acc + t * kPanelRows);
   const std::int32_t* sums = tile.sums;
+  const float* scales = tile.scales;
+  const float* minima = tile.minima;
+  const float* factors = tile.factors;
   for (std::uint32_t s = 0; s < tile.steps; ++s) {
+    const float* x_scales = tile.x_scales + s;
 #pragma GCC unroll 2
-    for (unsigned half = 0; half < kHalves; ++half, sums += tile.sums_stride) {
-      const __m512 scale = _mm512_loadu_ps(tile.scales + (s * kHalves + half) * kPanelRows);
+    for (unsigned half = 0; half < kHalves; ++half, scales += kPanelRows, sums += 2 * kTokenTiles * kTileSums) {
+      const __m512 scale = _mm512_loadu_ps(scales);
 #pragma GCC unroll 16
       for (unsigned t = 0; t < kTileRows; ++t) {
-        const __m512 factor = _mm512_mul_ps(scale, _mm512_set1_ps(tile.x_scales[t * tile.x_stride + s]));
+        const __m512 factor = _mm512_mul_ps(scale, _mm512_set1_ps(x_scales[t * kPartsTogether]));
         acc[t] = _mm512_fmadd_ps(factor, _mm512_cvtepi32_ps(_mm512_loadu_si512(sums + t * kPanelRows)), acc[t]);
       }
     }
 #pragma GCC unroll 2
-    for (unsigned half = 0; kHasMinimum && half < kHalves; ++half) {
-      const unsigned part = s * kHalves + half;
-      const __m512 minimum = _mm512_loadu_ps(tile.minima + part * kPanelRows);
+    for (unsigned half = 0; kHasMinimum && half < kHalves; ++half, minima += kPanelRows, ++factors) {
+      const __m512 minimum = _mm512_loadu_ps(minima);
 #pragma GCC unroll 16
       for (unsigned t = 0; t < kTileRows; ++t) {
-        acc[t] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(tile.factors[t * tile.factors_stride + part]), acc[t]);
+        acc[t] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(factors[t * kPartsTogether]), acc[t]);
       }
     }
   }
-  for (int t = 0; t < kTileRows; ++t) _mm512_storeu_ps(tile.acc + t * int{kPanelRows}, acc[t]);
+#pragma GCC unroll 16
+  for (unsigned t = 0; t < kTileRows; ++t) _mm512_storeu_ps(tile.acc + t * kPanelRows, acc[t]);
 }
 
 using ScaleParts = void (*)(const ScaledTile&);
@@ -156,15 +179,20 @@ void multiply_block(const LinearArgs& args, const TilePanels& panels, const std:
     const auto left = static_cast<std::uint32_t>(panels.parts - part);
     const std::uint32_t count = left < kPartsTogether ? left : kPartsTogether;
     const std::uint64_t column = part * part_columns;
-    multiply_parts<Tiles>({x.high + first[0] * x.columns + column, x.high + first[1] * x.columns + column}, x.columns,
-                          {panels.quads[0] + column * kPanelRows, panels.quads[1] + column * kPanelRows}, part_columns,
-                          count, sums);
+    const auto multiply = tiles == 1 ? multiply_parts<Tiles, 1> : multiply_parts<Tiles, kTokenTiles>;
+    multiply({x.high + first[0] * x.columns + column, x.high + first[1] * x.columns + column}, x.columns,
+             {panels.quads[0] + column * kPanelRows, panels.quads[1] + column * kPanelRows}, part_columns, count, sums);
     for (std::uint32_t i = 0; i < tiles; ++i) {
+      alignas(64) TokenFactors x_scales;
+      alignas(64) TokenFactors factors;
+      gather_factors(x.scales + first[i] * steps + part / panels.halves, steps, count / panels.halves, x_scales);
+      if (panels.has_minimum) {
+        const float* of_tile = panels.factors + std::uint64_t{i} * kTileRows * panels.parts;
+        gather_factors(of_tile + part, panels.parts, count, factors);
+      }
       for (std::uint32_t p = 0; p < 2 && panels.rows[p] > 0; ++p) {
-        scale({sums + (2 * i + p) * kTileSums, 2 * kTokenTiles * kTileSums, panels.scales[p] + part * kPanelRows,
-               panels.minima[p] + part * kPanelRows, x.scales + first[i] * steps + part / panels.halves, steps,
-               panels.factors + std::uint64_t{i} * kTileRows * panels.parts + part, panels.parts, count / panels.halves,
-               acc[i][p]});
+        scale({sums + (2 * i + p) * kTileSums, panels.scales[p] + part * kPanelRows,
+               panels.minima[p] + part * kPanelRows, x_scales, factors, count / panels.halves, acc[i][p]});
       }
     }
   }
