@@ -26,12 +26,11 @@ constexpr std::uint32_t kBlockTokens = kTokenTiles * kTileRows;
 constexpr std::uint32_t kPartsTogether = 4;
 constexpr std::uint32_t kTileSums = kTileRows * kPanelRows;
 
-/// Two panels in scratch, and what depends on a token and a part only.
+/// Two panels in scratch.
 struct TilePanels {
   const std::int8_t* quads[2];  ///< [steps][8][16][4]
   const float* scales[2];       ///< [parts][16]
   const float* minima[2];       ///< [parts][16]
-  float* factors;               ///< [kBlockTokens][parts]: x scale * float(sum of the values); with a minimum only
   std::uint32_t rows[2];        ///< outputs to store, 0..16
   std::uint32_t parts;
   std::uint32_t halves;
@@ -81,10 +80,10 @@ template <typename Tiles, int kUsed>
 }
 
 /// Numbers of 16 tokens for the parts (or steps) at hand, gathered from rows far apart: their addresses are then one
-/// register and a constant.
+/// register and a constant, [16][kPartsTogether].
 using TokenFactors = float[kTileRows * kPartsTogether];
 
-void gather_factors(const float* from, std::uint64_t stride, std::uint32_t count, TokenFactors& out) {
+void gather_scales(const float* from, std::uint64_t stride, std::uint32_t count, TokenFactors& out) {
   if (count == kPartsTogether) {
     for (unsigned t = 0; t < kTileRows; ++t) {
       __builtin_memcpy(out + t * kPartsTogether, from + t * stride, kPartsTogether * sizeof(float));
@@ -93,6 +92,29 @@ void gather_factors(const float* from, std::uint64_t stride, std::uint32_t count
   }
   for (unsigned t = 0; t < kTileRows; ++t) {
     for (unsigned i = 0; i < count; ++i) out[t * kPartsTogether + i] = from[t * stride + i];
+  }
+}
+
+/// x scale * float(sum of the values) of each part, the minima's factors. `sums` is of the first token and step, with
+/// `stride` from token to token; `count` parts.
+void minimum_factors(const std::int32_t* sums, std::uint64_t stride, std::uint32_t halves, std::uint32_t count,
+                     const TokenFactors& x_scales, TokenFactors& out) {
+  if (count == kPartsTogether) {
+    for (unsigned t = 0; t < kTileRows; ++t, sums += stride) {
+      const __m128 scales = _mm_load_ps(x_scales + t * kPartsTogether);
+      const __m128i first = _mm_loadu_si128(reinterpret_cast<const __m128i*>(sums));
+      const __m128i total =
+          halves == 2 ? first : _mm_hadd_epi32(first, _mm_loadu_si128(reinterpret_cast<const __m128i*>(sums + 4)));
+      const __m128 scale = halves == 2 ? _mm_unpacklo_ps(scales, scales) : scales;
+      _mm_store_ps(out + t * kPartsTogether, _mm_mul_ps(scale, _mm_cvtepi32_ps(total)));
+    }
+    return;
+  }
+  for (unsigned t = 0; t < kTileRows; ++t, sums += stride) {
+    for (unsigned i = 0; i < count; ++i) {
+      const std::int32_t total = halves == 2 ? sums[i] : sums[2 * i] + sums[2 * i + 1];
+      out[t * kPartsTogether + i] = x_scales[t * kPartsTogether + i / halves] * static_cast<float>(total);
+    }
   }
 }
 
@@ -147,20 +169,6 @@ ScaleParts scale_parts_of(const TilePanels& panels) {
   return panels.has_minimum ? scale_parts<1, true> : scale_parts<1, false>;
 }
 
-/// The minima's factors of 16 tokens from `first` on.
-void prepare_factors(const TilePanels& panels, const Activations& x, std::uint64_t first, float* out) {
-  const std::uint32_t steps = panels.parts / panels.halves;
-  for (std::uint64_t t = first; t < first + kTileRows; ++t, out += panels.parts) {
-    const std::int32_t* sums = x.sums + t * 2 * steps;
-    const float* scales = x.scales + t * steps;
-    if (panels.halves == 2) {
-      for (std::uint32_t i = 0; i < 2 * steps; ++i) out[i] = scales[i / 2] * static_cast<float>(sums[i]);
-    } else {
-      for (std::uint32_t s = 0; s < steps; ++s) out[s] = scales[s] * static_cast<float>(sums[2 * s] + sums[2 * s + 1]);
-    }
-  }
-}
-
 /// Two panels times the two token tiles that begin at the tokens `first` (the same twice when one is left).
 template <typename Tiles>
 void multiply_block(const LinearArgs& args, const TilePanels& panels, const std::uint64_t (&first)[kTokenTiles],
@@ -172,9 +180,6 @@ void multiply_block(const LinearArgs& args, const TilePanels& panels, const std:
   const std::uint32_t steps = panels.parts / panels.halves;
   const std::uint32_t tiles = first[0] == first[1] ? 1 : kTokenTiles;
   const ScaleParts scale = scale_parts_of(panels);
-  for (std::uint32_t i = 0; panels.has_minimum && i < tiles; ++i) {
-    prepare_factors(panels, x, first[i], panels.factors + std::uint64_t{i} * kTileRows * panels.parts);
-  }
   for (std::uint64_t part = 0; part < panels.parts; part += kPartsTogether) {
     const auto left = static_cast<std::uint32_t>(panels.parts - part);
     const std::uint32_t count = left < kPartsTogether ? left : kPartsTogether;
@@ -183,12 +188,14 @@ void multiply_block(const LinearArgs& args, const TilePanels& panels, const std:
     multiply({x.high + first[0] * x.columns + column, x.high + first[1] * x.columns + column}, x.columns,
              {panels.quads[0] + column * kPanelRows, panels.quads[1] + column * kPanelRows}, part_columns, count, sums);
     for (std::uint32_t i = 0; i < tiles; ++i) {
-      alignas(64) TokenFactors x_scales;
+      alignas(64) TokenFactors x_scales = {};
       alignas(64) TokenFactors factors;
-      gather_factors(x.scales + first[i] * steps + part / panels.halves, steps, count / panels.halves, x_scales);
+      const std::uint64_t step = part / panels.halves;
+      gather_scales(x.scales + first[i] * steps + step, steps, count / panels.halves, x_scales);
       if (panels.has_minimum) {
-        const float* of_tile = panels.factors + std::uint64_t{i} * kTileRows * panels.parts;
-        gather_factors(of_tile + part, panels.parts, count, factors);
+        const std::uint64_t sums_stride = 2 * std::uint64_t{steps};
+        minimum_factors(x.sums + first[i] * sums_stride + 2 * step, sums_stride, panels.halves, count, x_scales,
+                        factors);
       }
       for (std::uint32_t p = 0; p < 2 && panels.rows[p] > 0; ++p) {
         scale({sums + (2 * i + p) * kTileSums, panels.scales[p] + part * kPanelRows,
@@ -247,7 +254,6 @@ void linear_tiles(const LinearArgs& args, const PanelSource& source) {
     const TilePanels panels{{quads[0], quads[other]},
                             {scales[0], scales[other]},
                             {minima[0], minima[other]},
-                            reinterpret_cast<float*>(at),
                             {rows_of(p), other == 1 ? rows_of(p + 1) : 0},
                             static_cast<std::uint32_t>(steps) * source.halves,
                             source.halves,
