@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := build
-.PHONY: run program test build debug models asan tsan fuzz format lint clean install help deps
+.PHONY: run program test test-neon build debug models asan tsan fuzz format lint clean install help deps
 
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
@@ -28,6 +28,10 @@ test: build ## everything: layers, unit, cases, real models; then the byte parse
 	$(MAKE) models || test -z "$${CI:-}"
 	ctest --preset release
 	$(MAKE) asan
+
+test-neon: ## the kernels of 64-bit ARM, cross-built, against ref under qemu-user
+	@tools/install_deps.sh build arm64
+	@JOBS=$(JOBS) tools/test_neon.sh
 
 program: deps build/build.ninja ## build/carat alone
 	@cmake --build --preset release --target carat -j $(JOBS) $(QUIET)
@@ -70,10 +74,10 @@ install: build ## into PREFIX (/usr/local)
 	cmake --install build --prefix $(PREFIX)
 
 clean: ## remove the build folders; models and downloads stay
-	rm -rf build build-debug build-asan build-tsan build-fuzz
+	rm -rf build build-debug build-asan build-tsan build-fuzz build-arm64
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 10
 
 deps:
 	@tools/install_deps.sh build

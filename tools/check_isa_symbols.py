@@ -2,7 +2,7 @@
 """Checks that object files compiled for a wide instruction set leak nothing.
 
 An inline function of a shared header, compiled with AVX-512 and kept by the linker for the whole program, crashes every
-machine without AVX-512. So each object under kernels/avx2 and kernels/avx512 must define exactly one strong symbol (its
+machine without AVX-512. So each object under kernels/avx2, avx512, amx and neon must define exactly one strong symbol (its
 entry) and no weak, common or unique one.
 
 usage: check_isa_symbols.py OBJECT…   (others than those of ISA folders are ignored)

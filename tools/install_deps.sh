@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that are missing, and asks apt nothing when none is.
-# Usage: tools/install_deps.sh [build|clang|format]…     (default: build)
+# Usage: tools/install_deps.sh [build|clang|format|arm64]…     (default: build)
 set -euo pipefail
 
 build=(g++ cmake ninja-build ccache python3 nlohmann-json3-dev libcli11-dev libfmt-dev libspdlog-dev libgtest-dev
        libgmock-dev libbenchmark-dev libssl-dev libutf8proc-dev)
 clang=(clang-16 libclang-rt-16-dev)
 format=(clang-format-16 clang-tidy-16)
+arm64=(g++-aarch64-linux-gnu qemu-user)
 
 wanted=()
 for group in "${@:-build}"; do
@@ -14,7 +15,8 @@ for group in "${@:-build}"; do
     build) wanted+=("${build[@]}") ;;
     clang) wanted+=("${clang[@]}") ;;
     format) wanted+=("${format[@]}") ;;
-    *) echo "install_deps: unknown group '$group'; there are build, clang, format" >&2; exit 2 ;;
+    arm64) wanted+=("${arm64[@]}") ;;
+    *) echo "install_deps: unknown group '$group'; there are build, clang, format, arm64" >&2; exit 2 ;;
   esac
 done
 

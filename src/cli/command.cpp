@@ -105,7 +105,7 @@ void add_model_options(CLI::App& command, CommonOptions& options, bool model_req
   command.add_flag("--json", options.json, "machine output on stdout");
   command.add_option("--threads", options.threads, "threads for the kernels (default: the usable cores)")
       ->check(CLI::Range(1, 1024));
-  command.add_option("--isa", options.isa, "kernel table: ref, avx2, avx512 (default: the best this CPU runs)");
+  command.add_option("--isa", options.isa, "kernel table: ref, avx2, avx512, amx; on ARM neon, i8mm (default: the best this CPU runs)");
   add_verbosity_options(command, options);
 }
 

@@ -140,7 +140,8 @@ void add_doctor(CLI::App& app, Action& action) {
       add_command(app, action, "doctor", "show the CPU, the kernels chosen, the machine's limits and ceilings",
                   "carat doctor", options, run_doctor);
   command->add_flag("--json", options->common.json, "machine output on stdout");
-  command->add_option("--isa", options->common.isa, "kernel table to use: ref, avx2, avx512");
+  command->add_option("--isa", options->common.isa,
+                      "kernel table to use: ref, avx2, avx512, amx; on ARM ref, neon, i8mm");
   command->add_flag("--remeasure", options->remeasure, "measure the ceilings although they are kept from before");
   add_verbosity_options(*command, options->common);
 }

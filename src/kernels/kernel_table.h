@@ -167,8 +167,8 @@ struct KernelTable {
 /// The tables compiled into this binary that this machine can run, best first; the last one is ref.
 std::span<const KernelTable* const> usable_kernel_tables();
 
-/// The tables whose `products` this machine can run, widest first: the usable ones, and those of instruction sets that
-/// have no kernels yet.
+/// The tables whose `products` this machine can run, widest first: the usable ones, and amx even where its self-test
+/// failed.
 std::span<const KernelTable* const> product_tables();
 
 /// The table called `name`, or the best usable one when name is empty. An unknown name or one that this machine

@@ -6,6 +6,7 @@
 namespace carat {
 
 struct KernelTable;
+struct PanelSource;
 
 // ref: the specification; sets every entry.
 void fill_linear_ref(KernelTable& table);       ///< linear, for every packed type and form
@@ -27,7 +28,7 @@ void fill_attention_avx2(KernelTable& table);
 void fill_products_avx2(KernelTable& table);
 
 // avx512: needs AVX-512 F, BW, DQ, VL and VNNI besides. Starts as a copy of avx2.
-void fill_linear_avx512(KernelTable& table);
+void fill_linear_avx512(KernelTable& table, PanelSource* sources);  ///< sources: [kDTypeCount], block types are set
 void fill_planes_avx512(KernelTable& table);
 void fill_quantize_avx512(KernelTable& table);
 void fill_elementwise_avx512(KernelTable& table);
@@ -35,8 +36,24 @@ void fill_kv_tiles_avx512(KernelTable& table);
 void fill_attention_avx512(KernelTable& table);
 void fill_products_avx512(KernelTable& table);
 
-// amx: needs AMX tiles and either of their products. Has no kernels yet.
+// amx: needs AMX tiles, their int8 products, and tile registers that keep their contents. Starts as a copy of avx512.
+void fill_linear_amx(KernelTable& table, const PanelSource* sources);  ///< sources: as avx512 set them
 void fill_products_amx(KernelTable& table);
+bool amx_self_test();  ///< under a millisecond or two; asks for tiles that are permitted
+#endif
+
+#if defined(__aarch64__)
+// neon: needs the dot products of ARMv8.2 (SDOT). Starts as a copy of ref.
+void fill_linear_neon(KernelTable& table, PanelSource* sources);  ///< sources: [kDTypeCount], block types are set
+void fill_planes_neon(KernelTable& table);
+void fill_quantize_neon(KernelTable& table);
+void fill_elementwise_neon(KernelTable& table);
+void fill_kv_tiles_neon(KernelTable& table);
+void fill_attention_neon(KernelTable& table);
+void fill_products_neon(KernelTable& table);
+
+// i8mm: needs the matrix products of bytes (SMMLA) besides. Starts as a copy of neon.
+void fill_i8mm(KernelTable& table, const PanelSource* sources);  ///< linear and products; sources: as neon set them
 #endif
 
 }  // namespace carat

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/kernel_table.h"
+#include "kernels/linear_tables.h"
 #include "quant/codec.h"
 #include "support/random_blocks.h"
 #include "tensor/scratch.h"
@@ -135,7 +136,7 @@ struct Case {
 
 std::vector<Case> cases(bool with_ref) {
   std::vector<Case> out;
-  for (const KernelTable* table : usable_kernel_tables()) {
+  for (const KernelTable* table : test::linear_tables()) {
     if (table == &ref() && !with_ref) continue;
     for (const DType type : kTypes) {
       for (const ActivationForm form : kForms) {
@@ -160,7 +161,7 @@ TEST_P(LinearEqualsRef, BitForBit) {
     const std::uint32_t columns = block == 1 ? units * 19 : units * block;
     for (const std::uint32_t rows : {1u, 16u, 37u, 80u}) {
       const Matrix weights = random_matrix(c.type, rows, columns, rows * 31 + columns);
-      for (const std::uint32_t tokens : {1u, 2u, 3u, 4u, 5u, 7u, 8u, 9u, 16u, 33u}) {
+      for (const std::uint32_t tokens : {1u, 2u, 3u, 4u, 5u, 7u, 8u, 9u, 16u, 33u, 48u}) {
         const Inputs x = make_inputs(ref(), c.form, random_values(tokens * columns, tokens), tokens, columns);
         const std::uint32_t panels = weights.layout.panels();
         const auto expected = run(ref(), weights, x, 0, panels);

@@ -1,6 +1,7 @@
 // Tile products alone: four sums of two by two tiles, as a kernel would have them.
 #include <immintrin.h>
 
+#include "kernels/amx/tile_config.h"
 #include "kernels/kernel_table.h"
 #include "kernels/tables.h"
 #include "os/cpu.h"
@@ -8,30 +9,17 @@
 namespace carat {
 namespace {
 
-constexpr int kTiles = 8;
-constexpr int kRows = 16;
-constexpr int kRowBytes = 64;
 constexpr int kSums = 4;
-
-/// The 64 bytes of LDTILECFG (Intel SDM vol. 1, 18.3): palette 1, all tiles 16 rows of 64 bytes.
-struct alignas(64) TileConfig {
-  std::uint8_t palette = 1;
-  std::uint8_t start_row = 0;
-  std::uint8_t reserved[14] = {};
-  std::uint16_t row_bytes[16] = {};
-  std::uint8_t rows[16] = {};
-};
-static_assert(sizeof(TileConfig) == 64);
 
 /// Tiles 0 to 3 are sums, 4 and 5 weights, 6 and 7 inputs; weights and inputs repeat two bytes.
 void open_tiles(std::uint16_t element_pair) {
   TileConfig config;
   for (int i = 0; i < kTiles; ++i) {
-    config.row_bytes[i] = kRowBytes;
-    config.rows[i] = kRows;
+    config.row_bytes[i] = kTileRowBytes;
+    config.rows[i] = kTileRows;
   }
   _tile_loadconfig(&config);
-  alignas(64) std::uint16_t data[kRows * kRowBytes / 2];
+  alignas(64) std::uint16_t data[kTileRows * kTileRowBytes / 2];
   for (std::uint16_t& pair : data) pair = element_pair;
   // GCC's tile loads do not say that they read memory.
   asm volatile("" : : "r"(data) : "memory");
@@ -39,16 +27,16 @@ void open_tiles(std::uint16_t element_pair) {
   _tile_zero(1);
   _tile_zero(2);
   _tile_zero(3);
-  _tile_loadd(4, data, kRowBytes);
-  _tile_loadd(5, data, kRowBytes);
-  _tile_loadd(6, data, kRowBytes);
-  _tile_loadd(7, data, kRowBytes);
+  _tile_loadd(4, data, kTileRowBytes);
+  _tile_loadd(5, data, kTileRowBytes);
+  _tile_loadd(6, data, kTileRowBytes);
+  _tile_loadd(7, data, kTileRowBytes);
 }
 
 /// Bits of a sum: an integer, or a positive float, which orders as its bits do.
 std::uint64_t close_tiles() {
-  alignas(64) std::uint32_t sums[kRows * kRowBytes / 4];
-  _tile_stored(0, sums, kRowBytes);
+  alignas(64) std::uint32_t sums[kTileRows * kTileRowBytes / 4];
+  _tile_stored(0, sums, kTileRowBytes);
   _tile_release();
   return sums[0];
 }
@@ -79,7 +67,7 @@ std::uint64_t multiply_bf16(std::uint64_t rounds) {
 
 void fill_products_amx(KernelTable& table) {
   const CpuFeatures& cpu = cpu_features();
-  constexpr double kProducts = 2.0 * kRows * kRows * kRowBytes * kSums;
+  constexpr double kProducts = 2.0 * kTileRows * kTileRows * kTileRowBytes * kSums;
   if (cpu.amx_int8) table.products[static_cast<int>(ProductForm::int8)] = {"tdpbusd", kProducts, multiply_int8};
   if (cpu.amx_bf16) table.products[static_cast<int>(ProductForm::bf16)] = {"tdpbf16ps", kProducts / 2, multiply_bf16};
 }

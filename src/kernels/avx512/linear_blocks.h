@@ -6,6 +6,7 @@
 #include "kernels/avx512/linear_panels.h"
 #include "kernels/avx512/linear_unpack.h"
 #include "kernels/simd/linear_range.h"
+#include "kernels/simd/panel_source.h"
 
 namespace carat {
 namespace {
@@ -135,9 +136,11 @@ void multiply_direct(const LinearArgs& args) {
   }
 }
 
-template <typename Type>
+/// Quants less kZeroTaken.
+template <typename Type, int kZeroTaken = 0>
 void unpack_panel(const std::byte* panel, std::uint32_t groups, const PanelScratch& out) {
   using Unpacked = Unpack<Type>;
+  const __m512i zero = _mm512_set1_epi8(static_cast<char>(kZeroTaken));
   std::uint64_t s = 0;
   for (std::uint32_t g = 0; g < groups; ++g, panel += Type::kGroupBytes) {
     typename Unpacked::Group group;
@@ -145,7 +148,10 @@ void unpack_panel(const std::byte* panel, std::uint32_t groups, const PanelScrat
     for (int step = 0; step < Type::kGroupSteps; ++step, ++s) {
       __m512i quads[8];
       Unpacked::quads(panel, step, quads);
-      for (int q = 0; q < 8; ++q) _mm512_storeu_si512(out.quads + s * 512 + static_cast<unsigned>(q) * 64, quads[q]);
+      for (int q = 0; q < 8; ++q) {
+        if constexpr (kZeroTaken != 0) quads[q] = _mm512_sub_epi8(quads[q], zero);
+        _mm512_storeu_si512(out.quads + s * 512 + static_cast<unsigned>(q) * 64, quads[q]);
+      }
       for (int half = 0; half < Type::kHalves; ++half) {
         const std::uint64_t part = s * Type::kHalves + static_cast<unsigned>(half);
         _mm512_storeu_ps(out.scales + part * 16, Unpacked::scale(panel, group, step, half));
@@ -236,11 +242,24 @@ void linear_f32(const LinearArgs& args) {
 }
 
 template <typename Type>
-void fill_block_type(KernelTable& table) {
+void unpack_signed(const LinearArgs& args, std::uint32_t panel, std::int8_t* quads, float* scales, float* minima) {
+  const auto range = Range<Type>::of(args);
+  unpack_panel<Type, Type::kZero>(range.panel(panel), range.groups,
+                                  {reinterpret_cast<std::uint8_t*>(quads), scales, minima, nullptr});
+}
+
+template <typename Type>
+void fill_block_type(KernelTable& table, PanelSource* sources) {
   auto& entry = table.linear[static_cast<int>(Type::kType)];
   entry[static_cast<int>(ActivationForm::f32)] = linear_f32<Type>;
   entry[static_cast<int>(ActivationForm::q8)] = linear_integer<Type, false>;
   entry[static_cast<int>(ActivationForm::q15)] = linear_integer<Type, true>;
+  PanelSource& source = sources[static_cast<int>(Type::kType)];
+  source.unpack = unpack_signed<Type>;
+  source.few[static_cast<int>(ActivationForm::q8)] = linear_integer<Type, false>;
+  source.few[static_cast<int>(ActivationForm::q15)] = linear_integer<Type, true>;
+  source.halves = Type::kHalves;
+  source.has_minimum = Type::kHasMinimum;
 }
 
 }  // namespace

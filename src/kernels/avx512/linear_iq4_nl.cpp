@@ -3,6 +3,6 @@
 
 namespace carat::avx512 {
 
-void fill_iq4_nl(KernelTable& table) { fill_block_type<pack::PackedIQ4_NL>(table); }
+void fill_iq4_nl(KernelTable& table, PanelSource* sources) { fill_block_type<pack::PackedIQ4_NL>(table, sources); }
 
 }  // namespace carat::avx512

@@ -3,6 +3,6 @@
 
 namespace carat::avx512 {
 
-void fill_iq4_xs(KernelTable& table) { fill_block_type<pack::PackedIQ4_XS>(table); }
+void fill_iq4_xs(KernelTable& table, PanelSource* sources) { fill_block_type<pack::PackedIQ4_XS>(table, sources); }
 
 }  // namespace carat::avx512

@@ -3,6 +3,6 @@
 
 namespace carat::avx512 {
 
-void fill_q4_k(KernelTable& table) { fill_block_type<pack::PackedQ4_K>(table); }
+void fill_q4_k(KernelTable& table, PanelSource* sources) { fill_block_type<pack::PackedQ4_K>(table, sources); }
 
 }  // namespace carat::avx512

@@ -3,6 +3,6 @@
 
 namespace carat::avx512 {
 
-void fill_q5_k(KernelTable& table) { fill_block_type<pack::PackedQ5_K>(table); }
+void fill_q5_k(KernelTable& table, PanelSource* sources) { fill_block_type<pack::PackedQ5_K>(table, sources); }
 
 }  // namespace carat::avx512

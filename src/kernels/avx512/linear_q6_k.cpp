@@ -3,6 +3,6 @@
 
 namespace carat::avx512 {
 
-void fill_q6_k(KernelTable& table) { fill_block_type<pack::PackedQ6_K>(table); }
+void fill_q6_k(KernelTable& table, PanelSource* sources) { fill_block_type<pack::PackedQ6_K>(table, sources); }
 
 }  // namespace carat::avx512

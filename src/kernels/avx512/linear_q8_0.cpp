@@ -3,6 +3,6 @@
 
 namespace carat::avx512 {
 
-void fill_q8_0(KernelTable& table) { fill_block_type<pack::PackedQ8_0>(table); }
+void fill_q8_0(KernelTable& table, PanelSource* sources) { fill_block_type<pack::PackedQ8_0>(table, sources); }
 
 }  // namespace carat::avx512

@@ -1,0 +1,8 @@
+#include "kernels/neon/linear_blocks.h"
+#include "kernels/neon/linear_types.h"
+
+namespace carat::neon {
+
+void fill_q8_0(PanelSource* sources) { fill_block_type<pack::PackedQ8_0>(sources); }
+
+}  // namespace carat::neon
