@@ -31,8 +31,12 @@ Result<Found> find_ceilings(const Machine& machine, const DoctorOptions& options
   if (!options.remeasure) found.ceilings = load_ceilings(machine, threads);
   found.cached = found.ceilings.has_value();
   if (found.cached) return found;
-  CARAT_ASSIGN(const ProcessFacts process, process_facts({}, threads));
-  Budget budget(process.limit - std::min(process.limit, process.fixed));
+  const auto process = process_facts({}, threads);
+  if (!process.ok()) {
+    log_note("the ceilings are not measured: " + process.status().message());
+    return found;
+  }
+  Budget budget(process->limit - std::min(process->limit, process->fixed));
   auto measured =
       measure_ceilings(machine, threads, budget, progress_bar("measuring", options.common.quiet, ProgressUnit::items));
   if (!measured.ok()) {

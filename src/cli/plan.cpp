@@ -37,7 +37,8 @@ Result<Plan> plan_preset(const SessionOptions& asked) {
   CARAT_ASSIGN(const KernelTable* kernels, select_kernel_table(asked.isa));
   CARAT_ASSIGN(const WeightsLayout layout, make_weights_layout(config, file.tensors, *kernels));
   CARAT_ASSIGN(const ProcessFacts process, process_facts(asked.memory, asked.threads));
-  const ModelFacts model{layout.bytes, config.vocab * kTokenizerBytesPerPiece, loading_bytes(layout, process.threads)};
+  ModelFacts model{layout.bytes, config.vocab * kTokenizerBytesPerPiece, loading_bytes(layout, process.threads)};
+  model.streamable = layout.sizes();
   return plan_model(config, model, asked, process, KvType::bf16);
 }
 
@@ -114,7 +115,8 @@ Status run_plan(const PlanOptions& options) {
   } else {
     CARAT_ASSIGN(planned.plan, plan_preset(asked));
   }
-  const bool measured = asked.measured_speed.has_value();
+  // What a file gives is not measured.
+  const bool measured = asked.measured_speed.has_value() && planned.plan.weights.token_bytes == 0;
   CARAT_TRY(options.common.json ? print_json(to_json(planned.plan, measured))
                                 : write_stdout(to_text(planned.plan, measured)));
   return check_fits(planned);

@@ -238,7 +238,12 @@ void Engine::settle_drafts(bool answers_only) {
 }
 
 void Engine::fail_all(const Status& status) {
-  while (!requests_.empty()) end(requests_.begin()->first, FinishReason::error, status);
+  // Their sinks may submit again: what is new is not ended here.
+  std::vector<RequestId> ids;
+  for (const auto& [id, running] : requests_) ids.push_back(id);
+  for (const RequestId id : ids) {
+    if (requests_.contains(id)) end(id, FinishReason::error, status);
+  }
 }
 
 std::uint32_t Engine::deciding_logits(const Request& request) {

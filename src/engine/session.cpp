@@ -28,6 +28,8 @@ constexpr std::uint64_t kLaterFixedBytes = 3 << 20;
 constexpr std::uint64_t kUnusedMappings = 8 << 20;
 constexpr std::uint64_t kThreadFixedBytes = 96 << 10;
 constexpr double kDefaultShare = 0.8;
+/// Without --ctx weights are streamed rather than the context made shorter than this.
+constexpr std::uint32_t kLeastContext = 512;
 
 bool float_weights(const WeightsLayout& layout) {
   return std::all_of(layout.places.begin(), layout.places.end(), [](const WeightsLayout::Place& place) {
@@ -168,13 +170,19 @@ Plan plan_model(const ModelConfig& config, const ModelFacts& model, const Sessio
   PlanAsk drafting = ask;
   drafting.draft_tokens = largest_draft(config, facts, ask, std::min(options.draft_tokens, ask.chunk - 1));
   Plan plan = make_plan(config, facts, drafting);
-  if (plan.fits || !model.streamable || !options.stream_weights) return plan;
+  const bool whole_context = options.context.has_value() || ask.context == wanted;
+  if (!model.streamable || (plan.fits && whole_context)) return plan;
 
   facts.io = options.input_bytes + model.io + Engine::batch_bytes(std::max(options.chunk, options.parallel));
   facts.fixed += kThreadFixedBytes;
   ask.chunk = options.chunk;
-  return make_streamed_plan(config, facts, *model.streamable,
-                            {ask, options.context ? 0 : wanted, options.draft_tokens});
+  Plan streamed =
+      make_streamed_plan(config, facts, *model.streamable, {ask, options.context ? 0 : wanted, options.draft_tokens});
+  // A context of a few tokens is no use; and where tokens wait for no file, the longer context is the better one.
+  const bool too_short = ask.context < std::min(kLeastContext, wanted);
+  const bool longer = streamed.weights.token_bytes == 0 && streamed.ask.context > ask.context;
+  const bool better = streamed.fits && !options.context && (too_short || longer);
+  return plan.fits && !better ? plan : streamed;
 }
 
 Status check_kv_options(const ModelConfig& config, const SessionOptions& options) {
@@ -266,7 +274,7 @@ Result<ModelWeights> Session::read_weights(const LoadProgress& progress) {
   const WeightPlan& plan = planned_.plan.weights;
   Budget& budget = *planned_.budget;
   if (!plan.streamed) return load_weights(config(), planned_.layout, *file.tensor_source(), budget, *pool_, progress);
-  log_note(fmt::format("{} of {} of weights stay in memory, {} are read from a file for each token; all of it needs "
+  if (plan.token_bytes > 0) log_note(fmt::format("{} of {} of weights stay in memory, {} are read from a file for each token; all of it needs "
                        "more --memory, or a smaller --ctx or KV type",
                        human_bytes(plan.resident_bytes), human_bytes(planned_.layout.bytes),
                        human_bytes(plan.token_bytes)));

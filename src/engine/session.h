@@ -60,7 +60,6 @@ struct SessionOptions {
   std::uint32_t draft_tokens = 0;  ///< most that are verified in one step, fewer where the budget has no room
   std::uint64_t input_bytes = 0;   ///< that the caller will reserve for its input once the model is loaded
   bool chat = false;               ///< a file without a chat template is refused before its weights are read
-  bool stream_weights = true;      ///< weights that do not fit are read from a file instead of refused
   bool whole_head = false;         ///< every token reads all of the head: no Decoder::top_logits()
   bool sampler = true;             ///< tokens will be chosen: count the sampler's scratch
   /// For commands that compare numbers: models with float weights run exactly, unless KV types are given.

@@ -54,9 +54,12 @@ Status for_each_tile(Decoder& decoder, KvPool& kv, std::span<const std::int32_t>
     batch.seq_begin = seq_begin;
     batch.rows_with_logits = rows;
     decoder.forward(batch, kv, {&sequence, 1});
+    CARAT_TRY(decoder.stream_status());
     for (std::uint32_t r = 0; r < rows.size(); r += decoder.max_logits_rows()) {
       const std::uint32_t tile_rows = std::min(decoder.max_logits_rows(), static_cast<std::uint32_t>(rows.size()) - r);
-      CARAT_TRY(tile(first + r, tile_rows, decoder.logits(r, tile_rows)));
+      const std::span<const float> logits = decoder.logits(r, tile_rows);
+      CARAT_TRY(decoder.stream_status());
+      CARAT_TRY(tile(first + r, tile_rows, logits));
     }
   }
   return ok_status();

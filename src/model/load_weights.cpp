@@ -183,10 +183,11 @@ std::uint64_t most_packed_piece(const WeightsLayout& layout) {
 }
 
 Status pack_weights(const ModelConfig& config, const WeightsLayout& layout, const TensorSource& source,
-                    PackedSink& sink, Budget& budget, ThreadPool& pool, const LoadProgress& progress) {
+                    PackedSink& sink, std::uint64_t lane_count, Budget& budget, ThreadPool& pool,
+                    const LoadProgress& progress) {
   CARAT_ASSIGN(const Arena staging,
-               Arena::allocate(budget, MemoryCategory::io, loading_bytes(layout, pool.threads()), "loading buffers"));
-  const auto lanes = static_cast<std::int64_t>(loading_lanes(layout, pool.threads()));
+               Arena::allocate(budget, MemoryCategory::io, lane_count * layout.staging_bytes, "loading buffers"));
+  const auto lanes = static_cast<std::int64_t>(lane_count);
   const Loader loader(config, layout, source, sink, {staging.data(), static_cast<std::size_t>(staging.bytes())});
   const std::vector<Piece> pieces = cut_pieces(layout);
   std::uint64_t total = 0;
@@ -223,7 +224,7 @@ Result<ModelWeights> load_weights(const ModelConfig& config, const WeightsLayout
   CARAT_ASSIGN(weights.arena,
                Arena::allocate(budget, MemoryCategory::weights, layout.bytes, "weights", HugePages::advise));
   ArenaSink sink(weights.arena.data());
-  CARAT_TRY(pack_weights(config, layout, source, sink, budget, pool, progress));
+  CARAT_TRY(pack_weights(config, layout, source, sink, loading_lanes(layout, pool.threads()), budget, pool, progress));
   bind_all(layout, weights);
   return weights;
 }

@@ -31,10 +31,11 @@ std::uint64_t loading_bytes(const WeightsLayout& layout, int threads);
 std::uint64_t loading_lanes(const WeightsLayout& layout, int threads);
 std::uint64_t most_packed_piece(const WeightsLayout& layout);
 
-/// Packs every tensor, piece by piece through a few staging blocks. A scale that is NaN or infinite is an error that
+/// Packs every tensor, piece by piece through `lanes` staging blocks. A scale that is NaN or infinite is an error that
 /// names the tensor.
 Status pack_weights(const ModelConfig& config, const WeightsLayout& layout, const TensorSource& source,
-                    PackedSink& sink, Budget& budget, ThreadPool& pool, const LoadProgress& progress);
+                    PackedSink& sink, std::uint64_t lanes, Budget& budget, ThreadPool& pool,
+                    const LoadProgress& progress);
 
 /// All weights in memory: the peak is the final size plus loading_bytes().
 Result<ModelWeights> load_weights(const ModelConfig& config, const WeightsLayout& layout, const TensorSource& source,

@@ -63,7 +63,7 @@ bool is_packed(const File& file, const PackedHeader& expected) {
 class FileSink final : public PackedSink {
  public:
   FileSink(AtomicFile& file, std::span<std::byte> memory, std::uint64_t lanes)
-      : file_(file), memory_(memory), lane_bytes_(memory.size() / lanes), lanes_(lanes) {}
+      : file_(file), memory_(memory), lane_bytes_(memory.size() / lanes / 64 * 64), lanes_(lanes) {}
 
   std::byte* room(std::uint64_t lane, std::uint64_t offset, std::uint64_t bytes) override {
     Lane& mine = lanes_[lane];
@@ -101,14 +101,19 @@ class FileSink final : public PackedSink {
 Status make_packed(const std::string& path, const PackedHeader& header, const ModelFile& model,
                    const WeightsLayout& layout, Budget& budget, ThreadPool& pool, const LoadProgress& progress) {
   CARAT_ASSIGN(AtomicFile file, AtomicFile::create(path));
-  const std::uint64_t lanes = loading_lanes(layout, pool.threads());
+  // One lane needs less than the two buffers that every streamed plan has: where there is no more room, one it is.
+  const std::uint64_t piece = most_packed_piece(layout) + 64;
+  const BudgetReport use = budget.report();
+  const std::uint64_t room = use.limit - std::min(use.limit, use.reserved);
+  const std::uint64_t lanes =
+      std::clamp<std::uint64_t>(room / (layout.staging_bytes + piece + 4096), 1, loading_lanes(layout, pool.threads()));
   CARAT_ASSIGN(const Arena memory,
-               Arena::allocate(budget, MemoryCategory::io, lanes * (most_packed_piece(layout) + 64), "packed pieces"));
+               Arena::allocate(budget, MemoryCategory::io, lanes * piece, "packed pieces"));
   // As long as the image from the start: its end may be padding that nothing writes.
   constexpr std::array<std::byte, 1> kLast{};
   CARAT_TRY(file.write_at(kPackedImageOffset + layout.bytes - 1, kLast));
   FileSink sink(file, {memory.data(), static_cast<std::size_t>(memory.bytes())}, lanes);
-  CARAT_TRY(pack_weights(model.config, layout, *model.tensor_source(), sink, budget, pool, progress));
+  CARAT_TRY(pack_weights(model.config, layout, *model.tensor_source(), sink, lanes, budget, pool, progress));
   CARAT_TRY(file.write_at(0, std::as_bytes(std::span(&header, 1))));
   return file.commit();
 }
@@ -134,8 +139,11 @@ Result<File> open_packed(const ModelFile& model, const WeightsLayout& layout, Bu
   }
   log_note(fmt::format("weights that do not fit are read from {}, which is made now ({} bytes)", path,
                        kPackedImageOffset + layout.bytes));
-  CARAT_TRY(make_packed(path, header, model, layout, budget, pool, progress)
-                .with_context("packed weights, for which XDG_CACHE_HOME may name another folder"));
+  Status made = make_packed(path, header, model, layout, budget, pool, progress);
+  if (made.code() == StatusCode::io) {
+    return std::move(made).with_context("packed weights, for which XDG_CACHE_HOME may name another folder");
+  }
+  CARAT_TRY(std::move(made));
   return File::open(path);
 }
 

@@ -39,21 +39,6 @@ class ImageReader {
   std::uint64_t read_ = 0;
 };
 
-/// A layer's matrices without addresses.
-LayerWeights shapes_of(const WeightsLayout& layout, std::uint32_t layer, const std::byte* any) {
-  LayerWeights weights;
-  bind_layer(layout, layer, any, weights);
-  LayerWeights shapes;
-  shapes.q.layout = weights.q.layout;
-  shapes.k.layout = weights.k.layout;
-  shapes.v.layout = weights.v.layout;
-  shapes.out.layout = weights.out.layout;
-  shapes.gate.layout = weights.gate.layout;
-  shapes.up.layout = weights.up.layout;
-  shapes.down.layout = weights.down.layout;
-  return shapes;
-}
-
 }  // namespace
 
 Result<ModelWeights> WeightStream::open(File packed, std::uint64_t image_offset, const WeightsLayout& layout,
@@ -85,7 +70,7 @@ Status WeightStream::load(const WeightPlan& plan, ModelWeights& weights, Budget&
   weights.layers.resize(layout.layers.size());
   layers_.resize(resident_layers_);
   for (std::uint32_t layer = 0; layer < layout.layers.size(); ++layer) {
-    weights.layers[layer] = shapes_of(layout, layer, weights.arena.data());
+    weights.layers[layer] = layer_shapes(layout, layer);
     if (layer >= resident_layers_) continue;
     const WeightsLayout::Layer& where = layout.layers[layer];
     CARAT_ASSIGN(const std::byte* at, image.read(where.begin, where.end - where.begin));

@@ -28,26 +28,36 @@ void add_to_layer(const WeightsLayout::Place& place, WeightsLayout& layout) {
   layer.end_place = index + 1;
 }
 
+/// The matrix of a role, or null for a vector's.
+PackedMatrix* matrix_of(LayerWeights& layer, TensorRole role) {
+  switch (role) {
+    case TensorRole::attn_q: return &layer.q;
+    case TensorRole::attn_k: return &layer.k;
+    case TensorRole::attn_v: return &layer.v;
+    case TensorRole::attn_out: return &layer.out;
+    case TensorRole::ffn_gate: return &layer.gate;
+    case TensorRole::ffn_up: return &layer.up;
+    case TensorRole::ffn_down: return &layer.down;
+    default: return nullptr;
+  }
+}
+
 void bind_layer_place(const WeightsLayout::Place& place, const std::byte* at, LayerWeights& layer) {
+  const TensorRole role = place.tensor.slot.role;
+  if (PackedMatrix* matrix = matrix_of(layer, role); matrix != nullptr) {
+    *matrix = packed_matrix(place.packed(), at);
+    return;
+  }
   const auto* vector = reinterpret_cast<const float*>(at);
-  PackedMatrix matrix;
-  if (!is_vector(place.tensor.slot.role)) matrix = packed_matrix(place.packed(), at);
-  switch (place.tensor.slot.role) {
+  switch (role) {
     case TensorRole::attn_norm: layer.attn_norm = vector; break;
-    case TensorRole::attn_q: layer.q = matrix; break;
-    case TensorRole::attn_k: layer.k = matrix; break;
-    case TensorRole::attn_v: layer.v = matrix; break;
     case TensorRole::attn_q_bias: layer.q_bias = vector; break;
     case TensorRole::attn_k_bias: layer.k_bias = vector; break;
     case TensorRole::attn_v_bias: layer.v_bias = vector; break;
     case TensorRole::attn_q_norm: layer.q_norm = vector; break;
     case TensorRole::attn_k_norm: layer.k_norm = vector; break;
-    case TensorRole::attn_out: layer.out = matrix; break;
     case TensorRole::post_attn_norm: layer.post_attn_norm = vector; break;
     case TensorRole::ffn_norm: layer.ffn_norm = vector; break;
-    case TensorRole::ffn_gate: layer.gate = matrix; break;
-    case TensorRole::ffn_up: layer.up = matrix; break;
-    case TensorRole::ffn_down: layer.down = matrix; break;
     case TensorRole::post_ffn_norm: layer.post_ffn_norm = vector; break;
     default: break;
   }
@@ -100,6 +110,17 @@ void bind_layer(const WeightsLayout& layout, std::uint32_t layer, const std::byt
     const WeightsLayout::Place& place = layout.places[p];
     if (place.tensor.entry != nullptr) bind_layer_place(place, at + (place.offset - where.begin), weights);
   }
+}
+
+LayerWeights layer_shapes(const WeightsLayout& layout, std::uint32_t layer) {
+  LayerWeights shapes;
+  const WeightsLayout::Layer& where = layout.layers[layer];
+  for (std::uint32_t p = where.first_place; p < where.end_place; ++p) {
+    const WeightsLayout::Place& place = layout.places[p];
+    PackedMatrix* matrix = matrix_of(shapes, place.tensor.slot.role);
+    if (matrix != nullptr && place.tensor.entry != nullptr) matrix->layout = place.packed();
+  }
+  return shapes;
 }
 
 void bind_vector(TensorRole role, const std::byte* at, ModelWeights& weights) {

@@ -82,6 +82,8 @@ bool in_layer(TensorRole role);
 
 /// Points a layer's fields into its bytes, which are at `at`.
 void bind_layer(const WeightsLayout& layout, std::uint32_t layer, const std::byte* at, LayerWeights& weights);
+/// A layer's matrices without addresses.
+LayerWeights layer_shapes(const WeightsLayout& layout, std::uint32_t layer);
 /// Points the field of a vector outside the layers at `at`; other roles are left alone.
 void bind_vector(TensorRole role, const std::byte* at, ModelWeights& weights);
 /// Points everything into weights.arena, which holds the whole image.

@@ -16,15 +16,17 @@ bool fits(const ModelConfig& config, const PlanFacts& facts, PlanAsk ask, std::u
   return largest_context(config, facts, ask, context) == context;
 }
 
-/// The largest chunk up to the asked one with which the context fits; the asked one when none does.
-std::uint32_t fitting_chunk(const ModelConfig& config, const PlanFacts& facts, PlanAsk ask, std::uint32_t context) {
+/// The largest chunk up to the asked one with which the context fits; when none does the asked one, or with
+/// `least_else` the smallest.
+std::uint32_t fitting_chunk(const ModelConfig& config, const PlanFacts& facts, PlanAsk ask, std::uint32_t context,
+                            bool least_else) {
   const std::uint32_t asked = ask.chunk;
   if (fits(config, facts, ask, context)) return asked;
   for (const std::uint32_t chunk : kChunks) {
     ask.chunk = chunk;
     if (chunk < asked && fits(config, facts, ask, context)) return chunk;
   }
-  return asked;
+  return least_else ? std::min(asked, kChunks.back()) : asked;
 }
 
 /// The context between kLeastContext and `wanted` that takes half of what is left beside kLeastContext tokens.
@@ -48,7 +50,8 @@ Plan make_streamed_plan(const ModelConfig& config, PlanFacts facts, const Weight
   PlanAsk ask = asked.ask;
   facts.weights = stream_weights(sizes, 0).bytes();
   const bool choose = asked.wanted_context > 0;
-  ask.chunk = fitting_chunk(config, facts, ask, choose ? std::min(kLeastContext, asked.wanted_context) : ask.context);
+  ask.chunk = fitting_chunk(config, facts, ask, choose ? std::min(kLeastContext, asked.wanted_context) : ask.context,
+                            choose);
   if (choose) ask.context = shared_context(config, facts, ask, asked.wanted_context);
   ask.chunk = std::min(ask.chunk, std::max(ask.context, 1U));
   ask.draft_tokens = largest_draft(config, facts, ask, std::min(asked.draft_tokens, ask.chunk - 1));
@@ -72,6 +75,13 @@ Plan make_streamed_plan(const ModelConfig& config, PlanFacts facts, const Weight
     const double file =
         static_cast<double>(plan.weights.token_bytes) / std::min(facts.read_gb_per_s, facts.file_gb_per_s);
     plan.decode_tokens_per_s = 1e9 / (memory + file);
+    // A chunk of a prompt reads the layers once.
+    double layers = 0;
+    for (std::size_t i = plan.weights.resident_layers; i < sizes.layers.size(); ++i) {
+      layers += static_cast<double>(sizes.layers[i]);
+    }
+    const double reading = layers / (facts.file_gb_per_s * 1e9) / ask.chunk;
+    if (plan.prefill_tokens_per_s > 0) plan.prefill_tokens_per_s = 1 / (1 / plan.prefill_tokens_per_s + reading);
   }
   return plan;
 }

@@ -207,6 +207,40 @@ TEST(Budget, TooLittleIsRefusedWithNumbers) {
   EXPECT_NE(run.err.find("the least is"), std::string::npos) << run.err;
 }
 
+TEST(Budget, MoreMemoryNeverGivesLessContext) {
+  const std::string model = real_model("gemma3-270m");
+  if (model.empty()) GTEST_SKIP() << "gemma3-270m has not been fetched (make models)";
+  std::uint32_t context = 0;
+  for (int megabytes = 50; megabytes <= 370; megabytes += 10) {
+    const auto plan = parse(run_carat({"plan", model, "--threads", "2", "--json", "--memory",  //
+                                       std::to_string(megabytes) + "M"}));
+    EXPECT_TRUE(plan["fits"]) << megabytes;
+    EXPECT_GE(plan["ctx"].get<std::uint32_t>() + 64, context) << megabytes;  // the process differs by some pages
+    context = plan["ctx"];
+  }
+  EXPECT_EQ(context, 8192U);
+}
+
+/// The packed file is made in what the budget leaves at that moment, however many threads there are.
+TEST(Budget, WhatThePlanAllowsIsPackedWithAnyThreads) {
+  const std::string cache = testing::TempDir() + "packing_" + std::to_string(::getpid());
+  for (const char* threads : {"1", "3", "8"}) {
+    for (int megabytes = 12; megabytes <= 22; megabytes += 1) {
+      std::filesystem::remove_all(cache);
+      ProcessOptions options;
+      options.environment = {"XDG_CACHE_HOME=" + cache};
+      const Outcome run = run_carat({"run", tiny(), "-p", "hi", "-n", "2", "--threads", threads, "--memory",
+                                     std::to_string(megabytes) + "M"},
+                                    options);
+      if (run.code != 0) {
+        EXPECT_EQ(run.code, 3) << threads << " threads, " << megabytes << " MB: " << run.err;
+        EXPECT_NE(run.err.find("does not fit"), std::string::npos) << run.err;
+      }
+    }
+  }
+  std::filesystem::remove_all(cache);
+}
+
 /// Weights that do not fit are read from a packed file: the same text in a quarter of their size.
 TEST(Budget, WeightsLargerThanTheBudgetAreStreamed) {
   const std::string model = real_model("gemma3-270m");

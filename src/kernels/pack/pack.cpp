@@ -62,7 +62,7 @@ void unpack_planes_row(const PackedMatrix& weights, std::uint32_t row, float* ou
   for (std::uint32_t s = 0; s < weights.columns() / kStepColumns;
        ++s, high += kPlaneStepBytes, low += kPlaneStepBytes) {
     const int bits =
-        header.base + (load_u8(high + kPlaneScales + lane) << header.shift) + load_u8(low + kPlaneScales + lane);
+        header.base + (load_u8(high + kPlaneScales + lane) << (header.shift & 15)) + load_u8(low + kPlaneScales + lane);
     const float scale = half_to_float(static_cast<std::uint16_t>(bits));
     for (int c = 0; c < static_cast<int>(kStepColumns); ++c) {
       const int at = c / 4 % 4 * kQuadBytes + 4 * lane + c % 4;
