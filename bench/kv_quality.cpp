@@ -73,8 +73,8 @@ class Bench {
     CARAT_ASSIGN(bench->file_, ModelFile::open(path, bench->budget_));
     CARAT_ASSIGN(const WeightsLayout layout,
                  make_weights_layout(bench->file_.config, bench->file_.tensors, *bench->kernels_));
-    CARAT_ASSIGN(bench->weights_,
-                 load_weights(bench->file_.config, layout, *bench->file_.tensor_source(), bench->budget_, *bench->pool_, nullptr));
+    CARAT_ASSIGN(bench->weights_, load_weights(bench->file_.config, layout, *bench->file_.tensor_source(),
+                                               bench->budget_, *bench->pool_, nullptr));
     CARAT_ASSIGN(bench->tokenizer_, bench->file_.tokenizer(bench->budget_));
     return bench;
   }

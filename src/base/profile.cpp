@@ -4,8 +4,8 @@ namespace carat {
 
 std::string_view name(ProfileModule module) {
   constexpr std::array<std::string_view, kProfileModuleCount> kNames{
-      "tokenizer", "embed", "weights", "norms", "qkv", "rope_kv_store", "attention_local", "attention_global", "attention_out",
-      "ffn", "head", "sampling", "text_out"};
+      "tokenizer",        "embed",         "weights", "norms", "qkv",      "rope_kv_store", "attention_local",
+      "attention_global", "attention_out", "ffn",     "head",  "sampling", "text_out"};
   return kNames[static_cast<std::size_t>(module)];
 }
 

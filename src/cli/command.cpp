@@ -100,12 +100,14 @@ Result<SessionOptions> CommonOptions::session() const {
 }
 
 void add_model_options(CLI::App& command, CommonOptions& options, bool model_required) {
-  CLI::Option* model = command.add_option("model", options.model, "a .gguf file, a Hugging Face folder, or a name in $CARAT_MODELS");
+  CLI::Option* model =
+      command.add_option("model", options.model, "a .gguf file, a Hugging Face folder, or a name in $CARAT_MODELS");
   if (model_required) model->required();
   command.add_flag("--json", options.json, "machine output on stdout");
   command.add_option("--threads", options.threads, "threads for the kernels (default: the usable cores)")
       ->check(CLI::Range(1, 1024));
-  command.add_option("--isa", options.isa, "kernel table: ref, avx2, avx512, amx; on ARM neon, i8mm (default: the best this CPU runs)");
+  command.add_option("--isa", options.isa,
+                     "kernel table: ref, avx2, avx512, amx; on ARM neon, i8mm (default: the best this CPU runs)");
   add_verbosity_options(command, options);
 }
 
@@ -129,8 +131,9 @@ void add_memory_options(CLI::App& command, CommonOptions& options) {
   command.add_option("--kv-global", options.kv_global, "KV type of global layers: the same, or auto");
   command.add_option("--kv-global-bytes", options.kv_global_bytes,
                      "with --kv-global auto: bytes for its tiles (default: what the budget leaves)");
-  command.add_option("--kv-evict", options.kv_evict,
-                     "forget pages of global layers beyond --kv-keep: off (default), mass (least attention first), age");
+  command.add_option(
+      "--kv-evict", options.kv_evict,
+      "forget pages of global layers beyond --kv-keep: off (default), mass (least attention first), age");
   command.add_option("--kv-keep", options.kv_keep, "tokens of global layers to keep, with --kv-evict")
       ->check(CLI::Range(1U, 1U << 30));
 }
@@ -171,9 +174,7 @@ std::string json_text(const nlohmann::ordered_json& value) {
   return value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-Status print_json(const nlohmann::ordered_json& value) {
-  return write_stdout(json_text(value) + "\n");
-}
+Status print_json(const nlohmann::ordered_json& value) { return write_stdout(json_text(value) + "\n"); }
 
 namespace {
 

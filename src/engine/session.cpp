@@ -274,10 +274,11 @@ Result<ModelWeights> Session::read_weights(const LoadProgress& progress) {
   const WeightPlan& plan = planned_.plan.weights;
   Budget& budget = *planned_.budget;
   if (!plan.streamed) return load_weights(config(), planned_.layout, *file.tensor_source(), budget, *pool_, progress);
-  if (plan.token_bytes > 0) log_note(fmt::format("{} of {} of weights stay in memory, {} are read from a file for each token; all of it needs "
-                       "more --memory, or a smaller --ctx or KV type",
-                       human_bytes(plan.resident_bytes), human_bytes(planned_.layout.bytes),
-                       human_bytes(plan.token_bytes)));
+  if (plan.token_bytes > 0)
+    log_note(fmt::format(
+        "{} of {} of weights stay in memory, {} are read from a file for each token; all of it needs "
+        "more --memory, or a smaller --ctx or KV type",
+        human_bytes(plan.resident_bytes), human_bytes(planned_.layout.bytes), human_bytes(plan.token_bytes)));
   CARAT_ASSIGN(File packed, open_packed(file, planned_.layout, budget, *pool_, progress));
   return WeightStream::open(std::move(packed), kPackedImageOffset, planned_.layout, plan, budget, progress);
 }

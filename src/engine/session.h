@@ -13,10 +13,10 @@
 #include "kv/kv_pool.h"
 #include "memory/budget.h"
 #include "model/decoder.h"
-#include "model/model_file.h"
-#include "model/random_model.h"
 #include "model/load_weights.h"
+#include "model/model_file.h"
 #include "model/packed_file.h"
+#include "model/random_model.h"
 #include "model/weight_stream.h"
 #include "planner/plan.h"
 #include "text/tokenizer.h"
@@ -105,8 +105,8 @@ Result<ProcessFacts> process_facts(const std::optional<MemoryLimitAsk>& memory, 
 struct ModelFacts {
   std::uint64_t weights = 0;
   std::uint64_t tokenizer = 0;
-  std::uint64_t staging = 0;  ///< what weights are read through
-  std::uint64_t io = 0;       ///< what the open file keeps
+  std::uint64_t staging = 0;              ///< what weights are read through
+  std::uint64_t io = 0;                   ///< what the open file keeps
   std::optional<WeightSizes> streamable;  ///< of a model whose weights may be read from a file
 };
 /// The plan for what is asked of a model in this process; KV types that are not asked for are `kv_default`.

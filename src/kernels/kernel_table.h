@@ -21,12 +21,12 @@ namespace carat {
 /// in the order docs/packed_layout.md states, so that bits do not depend on T, on panel ranges or on threads.
 struct LinearArgs {
   PackedMatrix weights;
-  Activations x;                ///< x.columns == weights.columns()
-  float* out = nullptr;         ///< [x.rows][out_stride]; column r of the matrix' output at out[t * out_stride + r]
+  Activations x;         ///< x.columns == weights.columns()
+  float* out = nullptr;  ///< [x.rows][out_stride]; column r of the matrix' output at out[t * out_stride + r]
   std::uint64_t out_stride = 0;
   std::uint32_t panel_begin = 0;
   std::uint32_t panel_end = 0;
-  std::byte* scratch = nullptr; ///< linear_scratch_bytes(columns), 64-byte aligned, of this thread alone
+  std::byte* scratch = nullptr;  ///< linear_scratch_bytes(columns), 64-byte aligned, of this thread alone
 };
 using LinearKernel = void (*)(const LinearArgs&);
 
@@ -39,7 +39,7 @@ struct PlaneScanArgs {
   Activations x;
   const float* energies = nullptr;  ///< [x.rows][columns / 32] sum of the squares of a step's integer values
   float reach = 0;
-  float* bounds = nullptr;          ///< [x.rows][bound_stride], indexed by panel
+  float* bounds = nullptr;  ///< [x.rows][bound_stride], indexed by panel
   std::uint64_t bound_stride = 0;
   std::uint32_t panel_begin = 0;
   std::uint32_t panel_end = 0;
@@ -98,8 +98,8 @@ inline constexpr int kProductFormCount = 3;
 /// Multiply-adds in registers and nothing else: the most that an instruction set can do of one form. No kernel does
 /// more, so this is the ceiling of prefill.
 struct ProductProbe {
-  std::string_view instruction;  ///< "vpdpbusd"
-  double operations = 0;         ///< of a round; a multiply-add is two
+  std::string_view instruction;                          ///< "vpdpbusd"
+  double operations = 0;                                 ///< of a round; a multiply-add is two
   std::uint64_t (*run)(std::uint64_t rounds) = nullptr;  ///< returns more for more rounds, so that none is left out
 };
 

@@ -106,8 +106,10 @@ Result<ModelFile> ModelFile::open(const std::string& path, Budget& budget) {
   for (const std::string& name : unused) {
     // A weight of a layer that the architecture has no place for would silently be left out of every token.
     if (name.starts_with("blk.") || name.starts_with("layers.") || name.starts_with("model.layers.")) {
-      return unsupported(fmt::format("{}: tensor '{}' has no place in architecture '{}'; without it the numbers would be "
-                                     "wrong", path, name, file.config.architecture));
+      return unsupported(
+          fmt::format("{}: tensor '{}' has no place in architecture '{}'; without it the numbers would be "
+                      "wrong",
+                      path, name, file.config.architecture));
     }
   }
   if (!unused.empty()) {

@@ -26,11 +26,11 @@ struct ModelFile {
   std::string path;
   std::string format;  ///< "GGUF version 3"
   MetaMap meta;
-  TensorDir tensors;  ///< under our names
+  TensorDir tensors;                          ///< under our names
   std::vector<Reservation> directory_memory;  ///< of the entries of meta and tensors
   std::uint64_t file_bytes = 0;               ///< of all files
   ModelConfig config;
-  std::vector<File> files;  ///< open for reading, in the order of TensorDir::files
+  std::vector<File> files;                   ///< open for reading, in the order of TensorDir::files
   std::optional<std::uint64_t> random_seed;  ///< of a model that is no file: see random_model.h
 
   static Result<ModelFile> open(const std::string& path, Budget& budget);

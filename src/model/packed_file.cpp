@@ -107,8 +107,7 @@ Status make_packed(const std::string& path, const PackedHeader& header, const Mo
   const std::uint64_t room = use.limit - std::min(use.limit, use.reserved);
   const std::uint64_t lanes =
       std::clamp<std::uint64_t>(room / (layout.staging_bytes + piece + 4096), 1, loading_lanes(layout, pool.threads()));
-  CARAT_ASSIGN(const Arena memory,
-               Arena::allocate(budget, MemoryCategory::io, lanes * piece, "packed pieces"));
+  CARAT_ASSIGN(const Arena memory, Arena::allocate(budget, MemoryCategory::io, lanes * piece, "packed pieces"));
   // As long as the image from the start: its end may be padding that nothing writes.
   constexpr std::array<std::byte, 1> kLast{};
   CARAT_TRY(file.write_at(kPackedImageOffset + layout.bytes - 1, kLast));

@@ -66,12 +66,10 @@ std::uint64_t layer_weight_bytes(const ModelConfig& config, const LayerWeights& 
              norm_bytes(weights.v_bias, config.kv_width());
     case ProfileModule::rope_store:
       return norm_bytes(weights.q_norm, config.head_dim) + norm_bytes(weights.k_norm, config.head_dim);
-    case ProfileModule::attention_out:
-      return weights.out.layout.bytes();
+    case ProfileModule::attention_out: return weights.out.layout.bytes();
     case ProfileModule::ffn:
       return weights.gate.layout.bytes() + weights.up.layout.bytes() + weights.down.layout.bytes();
-    default:
-      return 0;
+    default: return 0;
   }
 }
 

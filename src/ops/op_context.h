@@ -24,7 +24,7 @@ struct OpContext {
   std::byte* thread_scratch = nullptr;  ///< [threads][thread_scratch_bytes]
   std::uint64_t thread_scratch_bytes = 0;
   std::uint64_t joined_offset = 0;  ///< in a thread's scratch: panels of a matrix in planes, see kJoinedPanels
-  std::uint64_t panel_offset = 0;        ///< in a thread's scratch: one panel of the head or embedding from a file
+  std::uint64_t panel_offset = 0;   ///< in a thread's scratch: one panel of the head or embedding from a file
   float* partials = nullptr;        ///< attention states, see Workspace
   std::uint32_t split_items = 0;
   std::uint32_t split_lanes = 0;

@@ -52,7 +52,7 @@ struct PlanFacts {
   std::uint64_t fixed = 0;    ///< resident before the model, and what the process will still add to it
   double read_gb_per_s = 0;   ///< 0: unknown, no speed is expected
   double prefill_tops = 0;
-  double file_gb_per_s = 2;   ///< of weights that are read from a file; an estimate
+  double file_gb_per_s = 2;  ///< of weights that are read from a file; an estimate
 };
 
 struct PlanSuggestion {

@@ -50,8 +50,8 @@ Plan make_streamed_plan(const ModelConfig& config, PlanFacts facts, const Weight
   PlanAsk ask = asked.ask;
   facts.weights = stream_weights(sizes, 0).bytes();
   const bool choose = asked.wanted_context > 0;
-  ask.chunk = fitting_chunk(config, facts, ask, choose ? std::min(kLeastContext, asked.wanted_context) : ask.context,
-                            choose);
+  ask.chunk =
+      fitting_chunk(config, facts, ask, choose ? std::min(kLeastContext, asked.wanted_context) : ask.context, choose);
   if (choose) ask.context = shared_context(config, facts, ask, asked.wanted_context);
   ask.chunk = std::min(ask.chunk, std::max(ask.context, 1U));
   ask.draft_tokens = largest_draft(config, facts, ask, std::min(asked.draft_tokens, ask.chunk - 1));

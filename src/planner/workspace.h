@@ -25,22 +25,22 @@ struct WorkspaceAsk {
 
 /// Byte offsets of the decoder's buffers in one arena, each 64-byte aligned. Shapes in elements; f32 unless said.
 struct Workspace {
-  std::uint64_t residual = 0;      ///< [rows][width]
-  std::uint64_t hidden = 0;        ///< [rows][width] normed input of a linear, or its output before the residual add
-  std::uint64_t query = 0;         ///< [rows][q_width]; attention's output replaces the queries
-  std::uint64_t key = 0;           ///< [rows][kv_width]
-  std::uint64_t value = 0;         ///< [rows][kv_width]
-  std::uint64_t gate = 0;          ///< [rows][ffn]
-  std::uint64_t up = 0;            ///< [rows][ffn]
-  std::uint64_t draft_logits = 0;  ///< [draft_logits_rows][vocab], in the place of all above: they have served by then
-  std::uint64_t high = 0;          ///< int8 [rows][max_columns]
-  std::uint64_t low = 0;           ///< int8 [rows][max_columns]
-  std::uint64_t scales = 0;        ///< [rows][max_columns / 32]
-  std::uint64_t sums = 0;          ///< i32 [rows][max_columns / 16]
-  std::uint64_t rope = 0;          ///< [rope kinds][rows][2][head_dim / 2]: cosines, then sines
-  std::uint64_t final_hidden = 0;  ///< [rows][width] after the last norm
-  std::uint64_t partials = 0;      ///< attention states of segments in flight
-  std::uint64_t kv_stage = 0;      ///< q8 tiles of one layer that a batch can fill: rows / 64, and one a sequence
+  std::uint64_t residual = 0;       ///< [rows][width]
+  std::uint64_t hidden = 0;         ///< [rows][width] normed input of a linear, or its output before the residual add
+  std::uint64_t query = 0;          ///< [rows][q_width]; attention's output replaces the queries
+  std::uint64_t key = 0;            ///< [rows][kv_width]
+  std::uint64_t value = 0;          ///< [rows][kv_width]
+  std::uint64_t gate = 0;           ///< [rows][ffn]
+  std::uint64_t up = 0;             ///< [rows][ffn]
+  std::uint64_t draft_logits = 0;   ///< [draft_logits_rows][vocab], in the place of all above: they have served by then
+  std::uint64_t high = 0;           ///< int8 [rows][max_columns]
+  std::uint64_t low = 0;            ///< int8 [rows][max_columns]
+  std::uint64_t scales = 0;         ///< [rows][max_columns / 32]
+  std::uint64_t sums = 0;           ///< i32 [rows][max_columns / 16]
+  std::uint64_t rope = 0;           ///< [rope kinds][rows][2][head_dim / 2]: cosines, then sines
+  std::uint64_t final_hidden = 0;   ///< [rows][width] after the last norm
+  std::uint64_t partials = 0;       ///< attention states of segments in flight
+  std::uint64_t kv_stage = 0;       ///< q8 tiles of one layer that a batch can fill: rows / 64, and one a sequence
   std::uint64_t head_bounds = 0;    ///< [kTopHeadRows][panels of the vocabulary], see ops/top_head.h
   std::uint64_t head_panels = 0;    ///< u32 [panels of the vocabulary]
   std::uint64_t head_energies = 0;  ///< [kTopHeadRows][width / 32]

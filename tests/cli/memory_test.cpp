@@ -229,9 +229,9 @@ TEST(Budget, WhatThePlanAllowsIsPackedWithAnyThreads) {
       std::filesystem::remove_all(cache);
       ProcessOptions options;
       options.environment = {"XDG_CACHE_HOME=" + cache};
-      const Outcome run = run_carat({"run", tiny(), "-p", "hi", "-n", "2", "--threads", threads, "--memory",
-                                     std::to_string(megabytes) + "M"},
-                                    options);
+      const Outcome run = run_carat(
+          {"run", tiny(), "-p", "hi", "-n", "2", "--threads", threads, "--memory", std::to_string(megabytes) + "M"},
+          options);
       if (run.code != 0) {
         EXPECT_EQ(run.code, 3) << threads << " threads, " << megabytes << " MB: " << run.err;
         EXPECT_NE(run.err.find("does not fit"), std::string::npos) << run.err;

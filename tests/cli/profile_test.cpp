@@ -6,9 +6,9 @@ namespace {
 
 using nlohmann::json;
 
-const std::vector<std::string> kModules{"tokenizer",       "embed",            "norms",         "qkv",
-                                        "rope_kv_store",   "attention_local",  "attention_global", "attention_out",
-                                        "ffn",             "head",             "sampling",      "text_out"};
+const std::vector<std::string> kModules{
+    "tokenizer",        "embed",         "norms", "qkv",  "rope_kv_store", "attention_local",
+    "attention_global", "attention_out", "ffn",   "head", "sampling",      "text_out"};
 
 std::vector<std::string> profiled(const std::string& model, const std::vector<std::string>& more) {
   std::vector<std::string> arguments{"run", model, "-p", "hello", "-n", "4", "--temp", "0"};
@@ -56,8 +56,8 @@ TEST(ProfileOutput, EveryModuleIsThereAndTimesAddUp) {
 
 // The prompt is one pass, which makes the first token; each later token is a pass of its own.
 TEST(ProfileOutput, BytesAreThoseOfTheShapes) {
-  const json profile = parse(run_carat(profiled(tiny(), {"--json", "--kv-local", "f32", "--kv-global", "bf16",
-                                                         "--profile"})))["profile"];
+  const json profile = parse(
+      run_carat(profiled(tiny(), {"--json", "--kv-local", "f32", "--kv-global", "bf16", "--profile"})))["profile"];
   const json info = parse(run_carat({"info", tiny(), "--json"}));
   const json& config = info["config"];
   std::uint64_t locals = 0;

@@ -15,7 +15,8 @@ TEST(Usage, VersionAndHelpGoToStandardOutput) {
   const Outcome version = run_carat({"--version"});
   EXPECT_EQ(version.code, 0);
   EXPECT_TRUE(version.out.starts_with("carat ")) << version.out;
-  for (const char* command : {"run", "plan", "info", "tokenize", "detokenize", "logits", "perplexity", "bench", "doctor"}) {
+  for (const char* command :
+       {"run", "plan", "info", "tokenize", "detokenize", "logits", "perplexity", "bench", "doctor"}) {
     const Outcome help = run_carat({command, "--help"});
     EXPECT_EQ(help.code, 0) << command;
     EXPECT_EQ(help.err, "") << command;
@@ -27,7 +28,8 @@ TEST(Usage, VersionAndHelpGoToStandardOutput) {
 TEST(Usage, UnknownCommandListsTheCommands) {
   const Outcome run = run_carat({"rum", "x"});
   expect_refused(run, 2, "did you mean run?");
-  expect_refused(run_carat({"nonsense"}), 2, "run, plan, info, tokenize, detokenize, logits, perplexity, convert, bench, doctor");
+  expect_refused(run_carat({"nonsense"}), 2,
+                 "run, plan, info, tokenize, detokenize, logits, perplexity, convert, bench, doctor");
   expect_refused(run_carat({"--json", "run"}), 2, "--json");
 }
 

@@ -18,9 +18,9 @@
 namespace carat {
 namespace {
 
-constexpr DType kTypes[] = {DType::f32,  DType::f16,  DType::bf16, DType::q4_0, DType::q4_1, DType::q5_0,
-                            DType::q5_1, DType::q8_0, DType::q2_k, DType::q3_k, DType::q4_k,
-                            DType::q5_k, DType::q6_k, DType::iq4_nl, DType::iq4_xs};
+constexpr DType kTypes[] = {DType::f32,  DType::f16,  DType::bf16, DType::q4_0,   DType::q4_1,
+                            DType::q5_0, DType::q5_1, DType::q8_0, DType::q2_k,   DType::q3_k,
+                            DType::q4_k, DType::q5_k, DType::q6_k, DType::iq4_nl, DType::iq4_xs};
 constexpr ActivationForm kForms[] = {ActivationForm::f32, ActivationForm::q8, ActivationForm::q15};
 constexpr std::string_view kFormNames[] = {"f32", "q8", "q15"};
 
@@ -92,8 +92,8 @@ Inputs make_inputs(const KernelTable& table, ActivationForm form, std::vector<fl
     table.quantize(form, out.values.data(), rows, columns,
                    {out.high.data(), out.low.data(), out.scales.data(), out.sums.data()});
   }
-  out.view = {form,           rows,           columns,           out.values.data(),
-              out.high.data(), out.low.data(), out.scales.data(), out.sums.data()};
+  out.view = {form,           rows, columns, out.values.data(), out.high.data(), out.low.data(), out.scales.data(),
+              out.sums.data()};
   return out;
 }
 
@@ -351,9 +351,7 @@ TEST_P(Quantize, EqualsRefOnOddInput) {
 }
 
 std::string table_name(const testing::TestParamInfo<const KernelTable*>& info) { return std::string(info.param->name); }
-std::vector<const KernelTable*> all_tables() {
-  return {usable_kernel_tables().begin(), usable_kernel_tables().end()};
-}
+std::vector<const KernelTable*> all_tables() { return {usable_kernel_tables().begin(), usable_kernel_tables().end()}; }
 INSTANTIATE_TEST_SUITE_P(Tables, EmbedRow, testing::ValuesIn(all_tables()), table_name);
 INSTANTIATE_TEST_SUITE_P(Tables, Quantize, testing::ValuesIn(all_tables()), table_name);
 

@@ -6,8 +6,8 @@
 #include <limits>
 
 #include "arch/families.h"
-#include "model/model_file.h"
 #include "model/load_weights.h"
+#include "model/model_file.h"
 #include "support/patched_model.h"
 
 namespace carat::test {
@@ -179,12 +179,15 @@ TEST(Loader, ProgressCountsAllBytesAndMayStop) {
   ASSERT_TRUE(opened.open(tiny("llama-tied")).ok());
   std::uint64_t done = 0;
   std::uint64_t total = 1;
-  ASSERT_TRUE(opened.load(2, [&](std::uint64_t now, std::uint64_t all) {
-    EXPECT_GT(now, done);
-    done = now;
-    total = all;
-    return true;
-  }).ok());
+  ASSERT_TRUE(opened
+                  .load(2,
+                        [&](std::uint64_t now, std::uint64_t all) {
+                          EXPECT_GT(now, done);
+                          done = now;
+                          total = all;
+                          return true;
+                        })
+                  .ok());
   EXPECT_EQ(done, total);
   const auto stopped = opened.load(1, [](std::uint64_t, std::uint64_t) { return false; });
   EXPECT_EQ(stopped.status().code(), StatusCode::interrupted);

@@ -69,7 +69,8 @@ float panel_bound(const PlaneScanArgs& args, std::uint32_t panel, std::uint32_t 
         const int both = load_u8(at + c / 4 % 4 * kQuadBytes + 4 * row + c % 4);
         dot += (c < 16 ? both & 15 : both >> 4) * (128 * high[c] + low[c]);
       }
-      const auto bits = static_cast<std::uint16_t>(header.middle + (load_u8(at + kPlaneScales + row) << (header.shift & 15)));
+      const auto bits =
+          static_cast<std::uint16_t>(header.middle + (load_u8(at + kPlaneScales + row) << (header.shift & 15)));
       const float scale = half_to_float(bits);
       const float product =
           scale * static_cast<float>(kPlaneFactor * dot - kPlaneZero * (sums[2 * s] + sums[2 * s + 1]));
