@@ -31,23 +31,23 @@ struct RowSlots {
 struct TileWork {
   const AttentionArgs* args;
   std::uint32_t head_dim;
-  const KvTileLayout* layout; ///< of this tile
-  const float* queries;       ///< in the basis of this tile's keys
-  std::uint64_t row_stride;   ///< between the queries of two rows
+  const KvTileLayout* layout;  ///< of this tile
+  const float* queries;        ///< in the basis of this tile's keys
+  std::uint64_t row_stride;    ///< between the queries of two rows
   bool bf16;
-  bool quantized;             ///< every chunk is widened into `chunk` first
-  bool widen;                 ///< bf16 chunks are: worth it when many pairs use them
-  const std::byte* keys;      ///< of this kv head
+  bool quantized;         ///< every chunk is widened into `chunk` first
+  bool widen;             ///< bf16 chunks are: worth it when many pairs use them
+  const std::byte* keys;  ///< of this kv head
   const std::byte* values;
-  const std::byte* next_keys; ///< of the next tile, to fetch ahead; of this one at the end
+  const std::byte* next_keys;  ///< of the next tile, to fetch ahead; of this one at the end
   RowSlots slots;
-  std::uint32_t pair_begin;   ///< pairs that see something of this tile
+  std::uint32_t pair_begin;  ///< pairs that see something of this tile
   std::uint32_t pair_end;
-  int slot_begin;             ///< union of their slots
+  int slot_begin;  ///< union of their slots
   int slot_end;
-  float* scores;              ///< [pairs][64], then the weights exp(score - maximum)
-  float* corrections;         ///< [pairs] factor that takes earlier sums to the new maximum
-  float* chunk;               ///< keys [d][64] or values [64][columns], widened; at most kChunk of d or columns
+  float* scores;       ///< [pairs][64], then the weights exp(score - maximum)
+  float* corrections;  ///< [pairs] factor that takes earlier sums to the new maximum
+  float* chunk;        ///< keys [d][64] or values [64][columns], widened; at most kChunk of d or columns
 };
 
 const float* query_of(const TileWork& work, std::uint32_t pair) {
@@ -188,7 +188,7 @@ void score_tile(const TileWork& work) {
     const std::uint32_t depth = work.head_dim - d < step ? work.head_dim - d : step;
     const std::size_t offset = std::size_t{d} * kTileTokens;
     if (work.quantized) {
-      widen_quantized_keys(*work.layout, work.keys, d, depth, work.chunk);
+      widen_quantized_keys(*work.layout, work.keys, d, depth, work.values, work.chunk);
       score_chunk(work, KeysWidened{work.chunk}, d, depth);
       continue;
     }
@@ -418,7 +418,7 @@ void add_values(const TileWork& work) {
     const std::uint32_t width = whole - column < kChunk ? whole - column : kChunk;
     if (work.quantized) {
       widen_quantized_values(*work.layout, work.values, static_cast<std::uint32_t>(work.slot_begin),
-                             static_cast<std::uint32_t>(work.slot_end), column, width, work.chunk);
+                             static_cast<std::uint32_t>(work.slot_end), column, width, work.next_keys, work.chunk);
       value_chunk(work, ValuesWidened{work.chunk, width}, column, width);
       continue;
     }
