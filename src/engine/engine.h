@@ -46,6 +46,8 @@ struct RequestSink {
   std::function<void(FinishReason, const Status&)> finished;
   /// Once more, with 0, for a request that gave its pages to others.
   std::function<void(const StartEvent&)> started;
+  /// Each token of the prompt but the first, in order, of a request with prompt_logprobs. Must not cancel or submit.
+  std::function<void(const TokenEvent&)> prompt_token;
 };
 
 /// Whether tokens are drafted from the request's own text and verified together. The answer is the same to the bit.
@@ -72,6 +74,7 @@ struct Request {
   bool wants_logprobs = false;
   Drafts drafts = Drafts::automatic;  ///< of a session that was opened with draft_tokens
   bool keep_prefix = true;            ///< what it computes may serve later requests
+  bool prompt_logprobs = false;       ///< see RequestSink::prompt_token; all of the prompt is computed
   /// A request of the same prompt that this one waits for, to go on from what that one computed; 0: none.
   RequestId same_prompt_as = 0;
 };
@@ -113,6 +116,8 @@ class Engine {
   EngineState state() const;
   /// Nothing waits or runs.
   bool idle() const { return requests_.empty(); }
+  /// What submit() refuses. Any thread may ask, at any time.
+  Status check(const Request& request) const;
 
  private:
   struct Running {
@@ -131,6 +136,7 @@ class Engine {
 
     DraftPolicy policy;
     LookupMatch match;          ///< what this step's draft was taken from
+    std::uint32_t scored = 0;   ///< tokens of the prompt that were reported to prompt_token
     std::uint32_t drafted = 0;  ///< tokens of this step, in `room` behind token_count
     std::uint32_t accepted = 0;
   };
@@ -138,6 +144,7 @@ class Engine {
   struct LogitsRow {
     RequestId request = 0;
     std::int32_t draft = kNoDraft;
+    std::uint32_t prompt_token = 0;  ///< > 0: the row is not chosen from, it scores this token of the prompt
   };
   static constexpr std::int32_t kNoDraft = -1;
 
@@ -161,6 +168,8 @@ class Engine {
   void keep_answer(Running& running);
   void run_batch(std::span<const StepItem> items);
   void take_tokens();
+  std::uint32_t rows_of_one_kind(std::uint32_t first) const;
+  void score_prompt_token(RequestId id, std::uint32_t index, std::span<const float> logits);
   void settle_drafts(bool answers_only);
   void take_token(RequestId id, std::span<float> logits);
   void end(RequestId id, FinishReason reason, const Status& status);

@@ -10,6 +10,7 @@ namespace carat {
 Result<SequenceId> Engine::open_or_share(Running& running, std::uint32_t& computed, std::uint32_t& branch) {
   const std::span<const std::int32_t> prompt = running.tokens().first(running.prompt_tokens);
   KvPool& kv = session_->kv();
+  if (running.request.prompt_logprobs) return kv.open();  // all of it is computed
   const PrefixMatch match = prefix_.find(prompt);
   branch = match.branch;
   if (match.tokens > 0) {
