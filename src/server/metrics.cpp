@@ -52,6 +52,15 @@ struct Metrics::Families {
   Gauge& pages = gauge("carat_kv_pages_total", "Pages of global KV");
   Gauge& free_pages = gauge("carat_kv_pages_free", "Pages of global KV that no sequence holds");
 
+  Gauge& degrade =
+      gauge("carat_degrade_step", "0 none, 1 shorter answers, 2 shorter context, 3 smaller KV, 4 smaller model");
+  Gauge& preemptions = gauge("carat_preemptions", "Requests that gave their pages to others, since the start");
+  Gauge& prefix_pages = gauge("carat_prefix_pages", "Pages of global KV that the prefix cache holds");
+  Gauge& prefix_snapshots = gauge("carat_prefix_snapshots", "Snapshots of windows in the prefix cache");
+  Counter& prefix_lookups = counter("carat_prefix_lookups_total", "Prompts that were looked up in the prefix cache");
+  Counter& prefix_hits = counter("carat_prefix_hits_total", "Prompts that began with a known prefix");
+  Counter& prefix_evictions = counter("carat_prefix_evictions_total", "Prefixes that were forgotten");
+
   Histogram& input = histogram("carat_input_tokens", "Tokens of a request's prompts", kTokens);
   Histogram& output = histogram("carat_output_tokens", "Tokens of a request's answers", kTokens);
   Histogram& queue_wait = histogram("carat_queue_wait_seconds", "From arrival to the first computed row", kSeconds);
@@ -98,6 +107,8 @@ void Metrics::refused(std::string_view reason) {
   families_->refusals.Add({{"reason", std::string(reason)}}).Increment();
 }
 
+void Metrics::degraded(int step) { families_->degrade.Set(step); }
+
 void Metrics::truncated() { families_->truncations.Increment(); }
 
 void Metrics::generated(const GenerationCounts& counts) {
@@ -136,6 +147,12 @@ void Metrics::Families::show_runner(const RunnerState& state) {
   waiting.Set(static_cast<double>(state.waiting()));
   pages.Set(state.engine.pages);
   free_pages.Set(state.engine.free_pages);
+  preemptions.Set(static_cast<double>(state.engine.preemptions));
+  prefix_pages.Set(state.engine.prefix.pages);
+  prefix_snapshots.Set(state.engine.prefix.snapshots);
+  raise(prefix_lookups, state.engine.prefix.lookups);
+  raise(prefix_hits, state.engine.prefix.hits);
+  raise(prefix_evictions, state.engine.prefix.evictions);
   raise(prompt_tokens, state.counts.prompt_tokens);
   raise(cached_tokens, state.counts.cached_tokens);
   raise(generated_tokens, state.counts.generated_tokens);
