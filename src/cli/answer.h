@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "text/stop_strings.h"
-#include "text/utf8.h"
+#include "engine/text_stream.h"
 
 namespace carat::cli {
 

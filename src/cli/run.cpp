@@ -19,8 +19,6 @@
 #include "os/file.h"
 #include "os/signals.h"
 #include "os/terminal.h"
-#include "text/chat_template.h"
-#include "text/prompt_tokens.h"
 
 namespace carat::cli {
 namespace {
@@ -90,38 +88,10 @@ Result<AnswerOptions> answer_options(const RunOptions& options, const Session& s
   return answer;
 }
 
-std::string piece_text(const Tokenizer& tokenizer, std::int32_t id) {
-  return id == kNoToken ? std::string() : std::string(tokenizer.piece(id));
-}
-
-Result<ChatTemplate> session_template(const Session& session) {
-  CARAT_ASSIGN(const Tokenizer* tokenizer, need_tokenizer(session));
-  if (session.chat_template().empty()) {
-    return invalid(fmt::format("{}: a base model without a chat template; give the text itself with -p, without --chat",
-                               session.file().path));
-  }
-  return ChatTemplate::create(session.chat_template(), piece_text(*tokenizer, tokenizer->bos()),
-                              piece_text(*tokenizer, tokenizer->eos()));
-}
-
-Result<std::vector<std::int32_t>> chat_tokens(const Session& session, const ChatTemplate& chat,
-                                              const std::vector<ChatMessage>& messages) {
-  CARAT_ASSIGN(const std::vector<PromptSegment> segments, chat.render(messages));
-  return encode_prompt(*session.tokenizer(), segments);
-}
-
 std::vector<ChatMessage> opening(const RunOptions& options) {
   std::vector<ChatMessage> messages;
   if (!options.system.empty()) messages.push_back({"system", clean_text(options.system)});
   return messages;
-}
-
-/// What rendering the messages and their tokens may take.
-Result<Reservation> reserve_rendering(Session& session, const std::vector<ChatMessage>& messages) {
-  std::uint64_t bytes = 0;
-  for (const ChatMessage& message : messages) bytes += message.content.size();
-  return session.budget().try_reserve(MemoryCategory::io, bytes < kSmallText ? 0 : kChatCopies * bytes,
-                                      "rendering the prompt");
 }
 
 Result<InputIds> prompt_tokens(const RunOptions& options, Session& session, const std::string& text) {
@@ -130,9 +100,7 @@ Result<InputIds> prompt_tokens(const RunOptions& options, Session& session, cons
     CARAT_ASSIGN(const ChatTemplate chat, session_template(session));
     std::vector<ChatMessage> messages = opening(options);
     messages.push_back({"user", text});
-    CARAT_ASSIGN(Reservation room, reserve_rendering(session, messages));
-    CARAT_ASSIGN(std::vector<std::int32_t> ids, chat_tokens(session, chat, messages));
-    return InputIds{std::move(room), std::move(ids)};
+    return encode_chat(session, chat, messages);
   }
   return encode_text(*tokenizer, text, {.special = options.special}, true, session.budget());
 }
@@ -285,8 +253,9 @@ Status run_chat(const RunOptions& options, Session& session, Engine& engine) {
     {
       const ProfileClock clock(profile, ProfileModule::tokenizer);
       if (profile != nullptr) profile->add_bytes(ProfileModule::tokenizer, line->size());
-      CARAT_ASSIGN(asked.prompt_room, reserve_rendering(session, messages));
-      CARAT_ASSIGN(asked.request.prompt, chat_tokens(session, chat, messages));
+      CARAT_ASSIGN(InputIds prompt, encode_chat(session, chat, messages));
+      asked.prompt_room = std::move(prompt.room);
+      asked.request.prompt = std::move(prompt.ids);
     }
     if (options.overflow == "truncate-left") {
       truncate_left(asked.request.prompt, session.kv().context(), session.tokenizer());
