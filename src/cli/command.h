@@ -85,6 +85,7 @@ void add_perplexity(CLI::App& app, Action& action);
 void add_convert(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_doctor(CLI::App& app, Action& action);
+void add_pull(CLI::App& app, Action& action);
 
 /// Writes all of `text` to stdout, unbuffered; a closed or full output is an error, a signal while a reader keeps it
 /// waiting is StatusCode::interrupted.

@@ -78,6 +78,7 @@ int run(int argc, char** argv) {
   add_convert(app, action);
   add_bench(app, action);
   add_doctor(app, action);
+  add_pull(app, action);
   name_environment_variables(app);
   const SignalGuard signals;
   // A file size limit then fails a write, as a full disk does, instead of killing the process with the file half made.
