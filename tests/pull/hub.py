@@ -26,7 +26,7 @@ class Hub:
         self.etag_changes = False
         self.no_digest = False
         self.redirect: str | None = None  # elsewhere than to the second host
-        self.endless = False
+        self.gone = False  # after a cut answer there is nothing more
         self.lock = threading.Lock()
         self.hub = self._serve(HubHandler)
         self.store = self._serve(StoreHandler)
@@ -35,6 +35,7 @@ class Hub:
     def _serve(self, handler) -> ThreadingHTTPServer:
         server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (handler,), {"owner": self}))
         server.daemon_threads = True
+        server.handle_error = lambda *_: None  # clients that leave are what some tests are about
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         return server
 
@@ -114,6 +115,8 @@ class StoreHandler(Handler):
             if hub.busy > 0:
                 hub.busy -= 1
                 return self.reply(503, b"later")
+            if hub.gone and not hub.cut:
+                return self.reply(404)
             cut = hub.cut.pop(0) if hub.cut else None
             etag = f'"store-{len(hub.requests) if hub.etag_changes else 0}"'
         path = self.path.strip("/").split("/")

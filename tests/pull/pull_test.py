@@ -52,6 +52,12 @@ class PullTest(unittest.TestCase):
         """Everything under the models folder, unfinished files too."""
         return sorted(str(path.relative_to(self.models)) for path in self.models.rglob("*"))
 
+    def cut_and_leave(self) -> None:
+        """A pull that 5000 bytes came of."""
+        self.hub.cut, self.hub.gone = [5000], True
+        self.pull(f"hf:{REPOSITORY}:tiny.gguf", code=2)
+        self.hub.gone = False
+
     # --- What is fetched ---
 
     def test_a_file_comes_whole_and_runs(self) -> None:
@@ -125,11 +131,9 @@ class PullTest(unittest.TestCase):
         self.assertEqual(ranges, [None, "bytes=5000-", "bytes=12000-"])
 
     def test_a_later_run_goes_on_with_what_an_earlier_one_left(self) -> None:
-        self.hub.cut = [5000] + [0] * 20
-        self.pull(f"hf:{REPOSITORY}:tiny.gguf", code=2)
+        self.cut_and_leave()
         self.assertIn(".pull/tiny.gguf/tiny.gguf.partial", self.kept())
         self.assertFalse((self.models / "tiny.gguf").exists())
-        self.hub.cut = []
         self.hub.requests.clear()
         self.pull(f"hf:{REPOSITORY}:tiny.gguf")
         self.assertEqual([headers.get("range") for headers in self.hub.asked("store")], ["bytes=5000-"])
@@ -137,9 +141,7 @@ class PullTest(unittest.TestCase):
         self.assertEqual(self.kept(), ["tiny.gguf"])
 
     def test_what_goes_on_is_the_same_file(self) -> None:
-        self.hub.cut = [5000] + [0] * 20
-        self.pull(f"hf:{REPOSITORY}:tiny.gguf", code=2)
-        self.hub.cut = []
+        self.cut_and_leave()
         changed = bytes(reversed(MODEL))
         self.hub.files[REPOSITORY]["tiny.gguf"] = changed
         self.pull(f"hf:{REPOSITORY}:tiny.gguf")
