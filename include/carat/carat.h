@@ -74,6 +74,7 @@ typedef struct carat_options {
   uint32_t draft_tokens;  /* most tokens drafted from the text so far and verified in one step; 7; 0: none */
   const char *kv_local;   /* "f32", "bf16", "q8", "q4", "q3", "q2"; NULL: bf16 */
   const char *kv_global;  /* the same, or "auto" */
+  uint64_t prefix_bytes;  /* for what prompts have in common with earlier ones, so that it is read once; 0: none */
   uint32_t threads;       /* 0: one a usable core */
   const char *kernels;    /* "ref", "avx2", "avx512", "amx", "neon", "i8mm"; NULL: $CARAT_ISA, else the best there is */
   /* Called while weights are read, on the thread that opens; anything but 0 ends it with CARAT_STOPPED. NULL: none. */
@@ -259,6 +260,7 @@ typedef struct carat_result {
   size_t struct_size;
   carat_finish_reason finish_reason;
   uint32_t prompt_tokens;
+  uint32_t cached_tokens; /* of the prompt, known from earlier requests; see carat_options.prefix_bytes */
   uint32_t completion_tokens;
   double first_token_s; /* from the call to the first token */
   double total_s;       /* from the call to the end */

@@ -78,6 +78,7 @@ class Options {
   Options& draft_tokens(std::uint32_t tokens) { return options_.draft_tokens = tokens, *this; }
   Options& kv_local(std::string type) { return kv_local_ = std::move(type), *this; }
   Options& kv_global(std::string type) { return kv_global_ = std::move(type), *this; }
+  Options& prefix_bytes(std::uint64_t bytes) { return options_.prefix_bytes = bytes, *this; }
   Options& threads(std::uint32_t count) { return options_.threads = count, *this; }
   Options& kernels(std::string name) { return kernels_ = std::move(name), *this; }
   /// Called with bytes done and in all while weights are read; false ends it. Must not throw.

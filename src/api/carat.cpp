@@ -143,6 +143,7 @@ Result<SessionOptions> session_options(const char* model, const carat_options& o
   asked.parallel = options.parallel;
   asked.chunk = options.chunk;
   asked.draft_tokens = options.draft_tokens;
+  asked.prefix_bytes = options.prefix_bytes;
   CARAT_ASSIGN(asked.kv_local, kv_type("carat_options.kv_local", options.kv_local));
   CARAT_ASSIGN(asked.kv_global, kv_type("carat_options.kv_global", options.kv_global));
   if (options.threads > 1024) return invalid("carat_options.threads: expected up to 1024");
@@ -453,6 +454,7 @@ carat_status carat_generate(carat_model* model, const carat_request* request, ca
                          : figures->reason == FinishReason::length  ? CARAT_FINISH_LENGTH
                                                                     : CARAT_FINISH_STOP;
     ours.prompt_tokens = figures->prompt_tokens;
+    ours.cached_tokens = figures->cached_tokens;
     ours.completion_tokens = figures->completion_tokens;
     ours.first_token_s = figures->first_token_seconds;
     ours.total_s = figures->total_seconds;

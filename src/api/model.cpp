@@ -53,7 +53,9 @@ Result<AnswerFigures> Model::answer(const Prompt& prompt, Request request, const
     left = !part({text, &event});
     return go_on && !left;
   };
-  CARAT_ASSIGN(figures.reason, runner_.run(std::move(request), cancelled, on_token));
+  CARAT_ASSIGN(const Driver::Ending ending, driver_.run(std::move(request), cancelled, on_token));
+  figures.reason = ending.reason;
+  figures.cached_tokens = ending.cached_tokens;
   if (left) figures.reason = FinishReason::cancelled;
   text.clear();
   stream.finish(text);

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "api/runner.h"
+#include "api/driver.h"
 #include "engine/prompt.h"
 #include "engine/session.h"
 
@@ -29,6 +29,7 @@ struct AnswerPart {
 struct AnswerFigures {
   FinishReason reason = FinishReason::stop;
   std::uint32_t prompt_tokens = 0;
+  std::uint32_t cached_tokens = 0;
   std::uint32_t completion_tokens = 0;
   double first_token_seconds = 0;
   double total_seconds = 0;
@@ -48,10 +49,10 @@ class Model {
 
  private:
   Model(std::unique_ptr<Session> session, Engine engine)
-      : session_(std::move(session)), runner_(*session_, std::move(engine)) {}
+      : session_(std::move(session)), driver_(*session_, std::move(engine)) {}
 
   std::unique_ptr<Session> session_;
-  Runner runner_;
+  Driver driver_;
   std::optional<ChatTemplate> chat_;
 };
 

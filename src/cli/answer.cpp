@@ -31,7 +31,7 @@ nlohmann::ordered_json token_json(const Tokenizer* tokenizer, const Answer& answ
 }
 
 double Answer::prefill_rate() const {
-  return first_token_seconds > 0 ? static_cast<double>(prompt_tokens) / first_token_seconds : 0;
+  return first_token_seconds > 0 ? static_cast<double>(prompt_tokens - cached_tokens) / first_token_seconds : 0;
 }
 
 double Answer::decode_rate() const {
@@ -92,6 +92,7 @@ Result<Answer> make_answer(Session& session, Engine& engine, AnswerOptions optio
     show(visible);
     return go_on && output.ok();
   };
+  sink.started = [&](const StartEvent& event) { answer.cached_tokens = event.cached_tokens; };
   sink.finished = [&](FinishReason reason, const Status& status) {
     done = true;
     answer.reason = reason;

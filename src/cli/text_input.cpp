@@ -100,6 +100,15 @@ Result<std::optional<std::string>> LineReader::next() {
   }
 }
 
+void truncate_left(std::vector<std::int32_t>& ids, std::uint32_t context, const Tokenizer* tokenizer) {
+  if (ids.size() <= context) return;
+  const bool keep_first = tokenizer != nullptr && ids.front() == tokenizer->bos() && context > 1;
+  const std::size_t cut = ids.size() - context;
+  log_note(fmt::format("{} tokens were cut from the left of the prompt to fit the context of {}", cut, context));
+  const auto begin = ids.begin() + (keep_first ? 1 : 0);
+  ids.erase(begin, begin + static_cast<long>(cut));
+}
+
 Status check_ids(const std::vector<std::int32_t>& ids, std::uint32_t vocab) {
   for (const std::int32_t id : ids) {
     if (id < 0 || static_cast<std::uint32_t>(id) >= vocab) {

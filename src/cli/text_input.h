@@ -47,6 +47,9 @@ class LineReader {
 /// `text` with what is not UTF-8 replaced, with a note.
 std::string clean_text(const std::string& text);
 
+/// Keeps the BOS and the end of a prompt that is longer than the context, with a note.
+void truncate_left(std::vector<std::int32_t>& ids, std::uint32_t context, const Tokenizer* tokenizer);
+
 Status check_ids(const std::vector<std::int32_t>& ids, std::uint32_t vocab);
 /// Token ids of a JSON array such as "[2, 105]".
 Result<InputIds> parse_ids(const std::string& json);

@@ -279,6 +279,18 @@ TEST(Library, MessagesGoThroughTheTemplate) {
   EXPECT_EQ(again.tokens, chat.tokens);
 }
 
+TEST(Library, APromptThatBeginsAsAnEarlierOneIsReadFromThere) {
+  carat_options options = small_options();
+  options.prefix_bytes = 8 << 20;
+  const Handle model = open(tiny(), options);
+  Taken first;
+  generate(model.get(), greedy("once upon a time there was a model", 4, first));
+  Taken again;
+  const carat_result result = generate(model.get(), greedy("once upon a time there was a model", 4, again));
+  EXPECT_EQ(result.cached_tokens, result.prompt_tokens - 1);
+  EXPECT_EQ(again.tokens, first.tokens);
+}
+
 TEST(Library, MemoryReportCountsWhatWasLoaded) {
   const Handle model = open(tiny());
   carat_memory_report report;

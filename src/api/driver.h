@@ -15,15 +15,19 @@ namespace carat::api {
 /// There is no thread of its own: of the threads that wait for their answers, one makes the steps for all, and hands
 /// this on when its answer is done or its callback runs. So a single answer costs no change of threads, and a slow
 /// callback delays nobody else.
-class Runner {
+class Driver {
  public:
-  explicit Runner(Session& session, Engine engine) : session_(&session), engine_(std::move(engine)) {}
+  explicit Driver(Session& session, Engine engine) : session_(&session), engine_(std::move(engine)) {}
 
   /// One token for the calling thread; false ends the answer.
   using TokenSink = std::function<bool(const TokenEvent&)>;
+  struct Ending {
+    FinishReason reason = FinishReason::stop;
+    std::uint32_t cached_tokens = 0;  ///< see StartEvent
+  };
   /// How the answer ended: by the sink as FinishReason::stop, by `cancelled` (may be null) as cancelled. Fails when the
   /// engine refuses the request or fails.
-  Result<FinishReason> run(Request request, const std::atomic<bool>* cancelled, const TokenSink& token);
+  Result<Ending> run(Request request, const std::atomic<bool>* cancelled, const TokenSink& token);
 
  private:
   struct Made {
@@ -45,7 +49,7 @@ class Runner {
     const std::atomic<bool>* cancelled = nullptr;
     bool left = false;  ///< its thread wants no more tokens
     bool finished = false;
-    FinishReason reason = FinishReason::stop;
+    Ending ending;
     Status status;
     Tokens tokens;
 

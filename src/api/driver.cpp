@@ -1,4 +1,4 @@
-#include "api/runner.h"
+#include "api/driver.h"
 
 #include <fmt/core.h>
 
@@ -11,7 +11,7 @@
 namespace carat::api {
 
 /// Runs in the engine, on the thread that drives.
-bool Runner::take(Job& job, const TokenEvent& event) {
+bool Driver::take(Job& job, const TokenEvent& event) {
   const std::lock_guard lock(mutex_);
   if (job.left) return false;
   Budget& budget = session_->budget();
@@ -31,17 +31,22 @@ bool Runner::take(Job& job, const TokenEvent& event) {
   return true;
 }
 
-void Runner::finish(Job& job, FinishReason reason, const Status& status) {
+void Driver::finish(Job& job, FinishReason reason, const Status& status) {
   const std::lock_guard lock(mutex_);
   job.finished = true;
-  job.reason = reason;
+  job.ending.reason = reason;
   if (job.status.ok()) job.status = status;
 }
 
-void Runner::submit(Job& job) {
-  auto id = engine_.submit(*std::exchange(job.request, std::nullopt),
-                           {[this, &job](const TokenEvent& event) { return take(job, event); },
-                            [this, &job](FinishReason reason, const Status& status) { finish(job, reason, status); }});
+void Driver::submit(Job& job) {
+  RequestSink sink;
+  sink.token = [this, &job](const TokenEvent& event) { return take(job, event); };
+  sink.finished = [this, &job](FinishReason reason, const Status& status) { finish(job, reason, status); };
+  sink.started = [this, &job](const StartEvent& event) {
+    const std::lock_guard lock(mutex_);
+    job.ending.cached_tokens = event.cached_tokens;
+  };
+  auto id = engine_.submit(*std::exchange(job.request, std::nullopt), std::move(sink));
   if (id.ok()) {
     job.id = *id;
   } else {
@@ -49,7 +54,7 @@ void Runner::submit(Job& job) {
   }
 }
 
-void Runner::step(const std::vector<Job*>& gone) {
+void Driver::step(const std::vector<Job*>& gone) {
   for (Job* job : gone) {
     if (job->request) {
       finish(*job, FinishReason::cancelled, ok_status());
@@ -65,7 +70,7 @@ void Runner::step(const std::vector<Job*>& gone) {
 
 /// Takes in what is new, lets go what was given up, and runs one step; the lock is open meanwhile. Jobs that are not
 /// finished stay: only who drives finishes them.
-void Runner::step_for_all(std::unique_lock<std::mutex>& lock) {
+void Driver::step_for_all(std::unique_lock<std::mutex>& lock) {
   driving_ = true;
   batch_.clear();
   std::vector<Job*> gone;
@@ -93,7 +98,7 @@ void Runner::step_for_all(std::unique_lock<std::mutex>& lock) {
   changed_.notify_all();
 }
 
-bool Runner::deliver(const Job& job, const Tokens& tokens, const TokenSink& token) {
+bool Driver::deliver(const Job& job, const Tokens& tokens, const TokenSink& token) {
   std::size_t first = 0;
   for (const Made& one : tokens.made) {
     if (job.is_cancelled()) return false;
@@ -103,7 +108,7 @@ bool Runner::deliver(const Job& job, const Tokens& tokens, const TokenSink& toke
   return true;
 }
 
-Result<FinishReason> Runner::run(Request request, const std::atomic<bool>* cancelled, const TokenSink& token) {
+Result<Driver::Ending> Driver::run(Request request, const std::atomic<bool>* cancelled, const TokenSink& token) {
   Job job;
   job.request = std::move(request);
   job.cancelled = cancelled;
@@ -130,8 +135,8 @@ Result<FinishReason> Runner::run(Request request, const std::atomic<bool>* cance
   }
   std::erase(jobs_, &job);
   CARAT_TRY(job.status);
-  if (job.left) return job.is_cancelled() ? FinishReason::cancelled : FinishReason::stop;
-  return job.reason;
+  if (job.left) job.ending.reason = job.is_cancelled() ? FinishReason::cancelled : FinishReason::stop;
+  return job.ending;
 }
 
 }  // namespace carat::api
