@@ -81,7 +81,11 @@ GrammarMatch match(const Program& program, std::string_view text) {
   std::vector<ParseItem> next;
   if (stepper.start(program, stacks, items) != ParseStepper::Outcome::ok) return {};
   for (const char byte : text) {
-    const auto outcome = stepper.step(program, stacks, items, static_cast<std::uint8_t>(byte), next);
+    auto outcome = stepper.step(program, stacks, items, static_cast<std::uint8_t>(byte), next);
+    if (outcome == ParseStepper::Outcome::out_of_stacks) {
+      drop_unused(stacks, items);
+      outcome = stepper.step(program, stacks, items, static_cast<std::uint8_t>(byte), next);
+    }
     if (outcome != ParseStepper::Outcome::ok) return {};
     items.swap(next);
   }

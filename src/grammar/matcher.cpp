@@ -87,7 +87,7 @@ Result<bool> GrammarMatcher::accept(std::int32_t token, std::uint32_t tokens_lef
   const std::uint32_t depth_before = depth(items_);
   ParseStepper::Outcome outcome = step(bytes);
   if (outcome == ParseStepper::Outcome::out_of_stacks) {
-    drop_unused_stacks();
+    drop_unused(stacks_, items_);
     outcome = step(bytes);
   }
   if (outcome != ParseStepper::Outcome::ok) return failure(outcome);
@@ -100,29 +100,6 @@ Result<bool> GrammarMatcher::accept(std::int32_t token, std::uint32_t tokens_lef
   if (depth_after > grammar_->deepest() && depth_after > depth_before && after >= before) return false;
   items_.swap(next_);
   return true;
-}
-
-/// The table keeps all stacks that ever were: this makes it anew from those of the items.
-void GrammarMatcher::drop_unused_stacks() {
-  std::vector<std::uint32_t> kept(stacks_.size(), Stacks::kNone);
-  for (const ParseItem& item : items_) kept[item.stack] = item.stack;
-  for (auto node = static_cast<std::uint32_t>(stacks_.size()); node-- > 0;) {
-    if (kept[node] == Stacks::kNone) continue;
-    for (const StackEntry& entry : stacks_.entries(node)) kept[entry.below] = entry.below;
-  }
-  Stacks fresh(kMostNodes, kMostEntries);
-  kept[Stacks::kBottom] = Stacks::kBottom;
-  std::vector<StackEntry> entries;
-  for (std::uint32_t node = Stacks::kUnknown + 1; node < stacks_.size(); ++node) {
-    if (kept[node] == Stacks::kNone) continue;
-    entries.clear();
-    for (const StackEntry& entry : stacks_.entries(node)) entries.push_back({entry.pc, kept[entry.below]});
-    std::sort(entries.begin(), entries.end());
-    kept[node] = fresh.intern(stacks_[node], entries);
-  }
-  for (ParseItem& item : items_) item.stack = kept[item.stack];
-  std::sort(items_.begin(), items_.end());
-  stacks_ = std::move(fresh);
 }
 
 }  // namespace carat

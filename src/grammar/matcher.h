@@ -43,7 +43,6 @@ class GrammarMatcher {
  private:
   GrammarMatcher(TokenMasks& masks, Grammar::Pointer grammar, std::span<const std::int32_t> end_tokens);
   ParseStepper::Outcome step(std::string_view bytes);
-  void drop_unused_stacks();
   std::uint32_t depth(std::span<const ParseItem> items) const;
   void set_end_tokens(std::span<std::uint64_t> mask) const;
 

@@ -229,6 +229,28 @@ std::uint32_t least_to_end(const Program& program, const Stacks& stacks, std::sp
   return least;
 }
 
+void drop_unused(Stacks& stacks, std::vector<ParseItem>& items) {
+  std::vector<std::uint32_t> kept(stacks.size(), Stacks::kNone);
+  for (const ParseItem& item : items) kept[item.stack] = item.stack;
+  for (auto node = static_cast<std::uint32_t>(stacks.size()); node-- > 0;) {
+    if (kept[node] == Stacks::kNone) continue;
+    for (const StackEntry& entry : stacks.entries(node)) kept[entry.below] = entry.below;
+  }
+  Stacks fresh = stacks.empty_copy();
+  kept[Stacks::kBottom] = Stacks::kBottom;
+  std::vector<StackEntry> entries;
+  for (std::uint32_t node = Stacks::kUnknown + 1; node < stacks.size(); ++node) {
+    if (kept[node] == Stacks::kNone) continue;
+    entries.clear();
+    for (const StackEntry& entry : stacks.entries(node)) entries.push_back({entry.pc, kept[entry.below]});
+    std::sort(entries.begin(), entries.end());
+    kept[node] = fresh.intern(stacks[node], entries);
+  }
+  for (ParseItem& item : items) item.stack = kept[item.stack];
+  std::sort(items.begin(), items.end());
+  stacks = std::move(fresh);
+}
+
 bool may_end(std::span<const ParseItem> items) { return !items.empty() && items.front().pc == kAcceptPc; }
 
 }  // namespace carat

@@ -78,6 +78,9 @@ class ParseStepper {
 /// Least bytes from `items` to the end of the text; kNoEnd without items. Not of items with unknown stacks.
 std::uint32_t least_to_end(const Program& program, const Stacks& stacks, std::span<const ParseItem> items);
 
+/// A table keeps all stacks that ever were: this makes it anew, with the same bounds, from those of the items.
+void drop_unused(Stacks& stacks, std::vector<ParseItem>& items);
+
 /// Whether the text may end here.
 bool may_end(std::span<const ParseItem> items);
 

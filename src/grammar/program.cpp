@@ -87,6 +87,7 @@ class Distances {
 
   void fall_through(std::uint32_t pc, std::uint32_t distance) {
     const Instruction& at = program_.code[pc];
+    if (at.op == Op::set && program_.sets[at.arg].none()) return;
     if (at.op == Op::byte || at.op == Op::set) return reach(pc, saturating_sum(distance, 1));
     if (at.op == Op::split) return reach(pc, distance);
     if (at.op == Op::call || at.op == Op::count) call(pc);

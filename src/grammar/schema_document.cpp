@@ -204,6 +204,17 @@ Status SchemaDocument::check_references() {
     if (!target || !is_schema_[*target]) return error(value, fmt::format("$ref {} leads to no schema", quoted(text)));
     targets_[value] = *target;
   }
+  // From each reference on along references alone, each of them once.
+  std::set<std::uint32_t> finished;
+  for (const std::uint32_t value : references_) {
+    std::set<std::uint32_t> passed;
+    std::optional<std::uint32_t> at = value;
+    while (at && !finished.contains(*at)) {
+      if (!passed.insert(*at).second) return error(value, "$ref leads back to itself");
+      at = keyword(targets_.at(*at), "$ref");
+    }
+    finished.merge(passed);
+  }
   return ok_status();
 }
 

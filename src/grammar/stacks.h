@@ -43,6 +43,8 @@ class Stacks {
   /// Takes all memory that it may come to need.
   void reserve();
   void clear();
+  /// An empty table with the same bounds.
+  Stacks empty_copy() const { return Stacks(most_nodes_, most_entries_); }
 
   /// `node` has everything but its entries' place and its depth; `entries` are ascending and unique, and may not be a
   /// part of this table.
