@@ -53,13 +53,6 @@ Expression GrammarBuilder::bytes(std::string_view text) {
   return made;
 }
 
-Expression GrammarBuilder::byte_of(const ByteSet& set) {
-  if (set.none()) return never();
-  const Expression made = add({Kind::byte_set, static_cast<std::uint32_t>(byte_sets_.size())});
-  if (made.id != never().id) byte_sets_.push_back(set);
-  return made;
-}
-
 Expression GrammarBuilder::characters(const CharSet& set) {
   if (set.empty()) return never();
   std::vector<std::uint32_t> key;
@@ -320,7 +313,6 @@ struct GrammarBuilder::Emitter {
           emit(Op::byte, 0, {byte, byte});
         }
         return;
-      case Kind::byte_set: return emit_set(builder.byte_sets_[node.a]);
       case Kind::set: return emit_characters(builder.sets_[node.a]);
       case Kind::sequence:
         for (const Expression part : builder.children(node)) emit_expression(part, depth + 1);

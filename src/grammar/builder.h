@@ -33,8 +33,6 @@ class GrammarBuilder {
   /// No text at all.
   Expression never() const { return {1}; }
   Expression bytes(std::string_view text);
-  /// One byte.
-  Expression byte_of(const ByteSet& set);
   /// One character.
   Expression characters(const CharSet& set);
   Expression sequence(std::span<const Expression> parts);
@@ -71,7 +69,7 @@ class GrammarBuilder {
   Result<Program> build(std::uint32_t root);
 
  private:
-  enum class Kind : std::uint8_t { empty, never, bytes, byte_set, set, sequence, choice, repeat, rule, label, go_to };
+  enum class Kind : std::uint8_t { empty, never, bytes, set, sequence, choice, repeat, rule, label, go_to };
   struct Node {
     Kind kind = Kind::empty;
     std::uint32_t a = 0;  ///< first of children_ or of text_; child; set; rule; label
@@ -89,7 +87,6 @@ class GrammarBuilder {
   std::vector<Expression> children_;
   std::string text_;
   std::vector<CharSet> sets_;
-  std::vector<ByteSet> byte_sets_;
   std::map<std::vector<std::uint32_t>, std::uint32_t> set_ids_;  ///< by ranges
   std::vector<std::string> names_;
   std::vector<Expression> bodies_;  ///< by rule

@@ -114,4 +114,10 @@ std::vector<Utf8Ranges> utf8_ranges(const CharSet& set) {
   return out;
 }
 
+std::string utf8(std::uint32_t character) {
+  std::array<std::uint8_t, 4> bytes{};
+  const std::uint8_t length = encode(character, bytes);
+  return {bytes.begin(), bytes.begin() + length};
+}
+
 }  // namespace carat

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace carat {
@@ -52,5 +53,8 @@ struct Utf8Ranges {
 
 /// The same set as sequences of byte ranges, as few as the cut at each length and at whole continuation ranges allows.
 std::vector<Utf8Ranges> utf8_ranges(const CharSet& set);
+
+/// A character that is no surrogate.
+std::string utf8(std::uint32_t character);
 
 }  // namespace carat

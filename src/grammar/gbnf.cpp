@@ -20,12 +20,6 @@ bool is_name_character(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
 }
 
-void append_utf8(std::uint32_t code, std::string& out) {
-  for (const Utf8Ranges& ranges : utf8_ranges(CharSet{{code, code}})) {
-    for (std::size_t i = 0; i < ranges.length; ++i) out += static_cast<char>(ranges.bytes[i].first);
-  }
-}
-
 class Parser {
  public:
   Parser(std::string_view text, GrammarBuilder& builder) : text_(text), builder_(builder) {}
@@ -231,7 +225,7 @@ class Parser {
     while (!take('"')) {
       if (ended()) return error("a literal without its end");
       CARAT_ASSIGN(const std::uint32_t code, character());
-      append_utf8(code, bytes);
+      bytes += utf8(code);
     }
     return std::optional(builder_.bytes(bytes));
   }

@@ -96,7 +96,8 @@ class Digits {
   }
 
   Expression same_size(Text low, Text high) {
-    if (low.find_first_not_of('0') == Text::npos && high.find_first_not_of('9') == Text::npos) return exactly(low.size());
+    if (low.find_first_not_of('0') == Text::npos && high.find_first_not_of('9') == Text::npos)
+      return exactly(low.size());
     const Expression first = digit(low[0]);
     if (low[0] == high[0]) return builder_.sequence({first, same_size(low.substr(1), high.substr(1))});
     const std::size_t rest = low.size() - 1;

@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "grammar/intersect.h"
 #include "grammar/json_numbers.h"
 #include "grammar/json_rules.h"
 #include "grammar/regex.h"
 #include "grammar/schema_document.h"
+#include "grammar/string_patterns.h"
 #include "text/utf8.h"
 
 namespace carat {
@@ -211,18 +211,11 @@ class SchemaCompiler {
     const bool bounded = min > 0 || max != kUnlimited;
     if (patterns.empty()) return bounded ? rules_.string(min, max) : rules_.string();
     if (patterns.size() == 1 && !bounded) return read_string_pattern(schema_.json().string(patterns.front()), rules_);
-    std::vector<Program> programs;
-    for (const std::uint32_t pattern : patterns) programs.push_back(schema_.pattern(pattern));
-    if (bounded) {
-      GrammarBuilder builder;
-      JsonRules rules(builder);
-      const std::uint32_t root = builder.declare("length");
-      const Expression characters = builder.repeat(rules.characters(CharSet::all()), min, max);
-      builder.define(root, builder.sequence({builder.bytes("\""), characters, builder.bytes("\"")}));
-      CARAT_ASSIGN(Program program, builder.build(root));
-      programs.push_back(std::move(program));
+    std::vector<StringPattern> all_patterns;
+    for (const std::uint32_t pattern : patterns) {
+      all_patterns.push_back({schema_.json().string(pattern), &schema_.pattern(pattern)});
     }
-    return intersect(programs, builder_);
+    return read_string_patterns(all_patterns, min, max, rules_);
   }
 
   Expression array(const Conjunction& all) {

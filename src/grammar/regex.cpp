@@ -379,4 +379,12 @@ Result<Expression> read_string_pattern(std::string_view pattern, JsonRules& rule
   return builder.sequence({quote, text, quote});
 }
 
+Status pattern_sets(std::string_view pattern, std::vector<CharSet>& sets) {
+  CARAT_ASSIGN(const std::vector<Term> terms, Parser(pattern).run());
+  for (const Term& term : terms) {
+    if (term.kind == Term::Kind::characters) sets.push_back(term.set);
+  }
+  return ok_status();
+}
+
 }  // namespace carat

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 #include "grammar/builder.h"
@@ -16,5 +17,8 @@ Result<Expression> read_regex(std::string_view pattern, GrammarBuilder& builder)
 
 /// The JSON strings in whose text `pattern` matches somewhere, quotes included.
 Result<Expression> read_string_pattern(std::string_view pattern, JsonRules& rules);
+
+/// Adds the sets of characters that `pattern` tells apart.
+Status pattern_sets(std::string_view pattern, std::vector<CharSet>& sets);
 
 }  // namespace carat
