@@ -28,6 +28,9 @@ struct ServeOptions {
   std::uint32_t parallel = 0;  ///< 0: as the plan finds room
   std::string model_name;
   bool no_prefault = false;
+  std::string prefix_cache;  ///< empty: as the plan finds room
+  std::uint64_t kv_tokens = 0;
+  EngineOptions engine;
 };
 
 namespace {
@@ -60,6 +63,30 @@ std::string model_id(const ServeOptions& options) {
 
 bool is_public(const std::string& host) { return !host.starts_with("127.") && host != "::1"; }
 
+/// Without --prefix-cache a quarter of what the plan leaves, this at most.
+constexpr std::uint64_t kMostPrefixBytes = 1 << 30;
+
+/// Room for the prefix cache.
+Status plan_prefixes(const ServeOptions& options, SessionOptions& asked) {
+  if (!options.prefix_cache.empty()) {
+    if (options.prefix_cache == "off") return ok_status();
+    auto size = parse_memory(options.prefix_cache);
+    if (!size.ok()) return std::move(size).status().with_context("--prefix-cache");
+    if (size->bytes == 0) return invalid(fmt::format("--prefix-cache {}: give bytes, or off", options.prefix_cache));
+    asked.prefix_bytes = size->bytes;
+    return ok_status();
+  }
+  CARAT_ASSIGN(const Planned planned, plan_session(asked));
+  if (!planned.plan.fits || planned.plan.weights.streamed) return ok_status();
+  // The cache is not worth a shorter context or fewer sequences.
+  asked.context = planned.plan.ask.context;
+  asked.parallel = planned.plan.ask.parallel;
+  asked.logits_rows = planned.plan.ask.logits_rows;
+  asked.most_parallel = 0;
+  asked.prefix_bytes = std::min(kMostPrefixBytes, (planned.plan.facts.budget - planned.plan.total) / 4);
+  return ok_status();
+}
+
 Result<SessionOptions> session_options(const ServeOptions& options, const server::ServiceLimits& limits) {
   CARAT_ASSIGN(SessionOptions asked, options.common.session());
   if (options.parallel > 0) {
@@ -70,6 +97,8 @@ Result<SessionOptions> session_options(const ServeOptions& options, const server
   const std::uint32_t context = asked.context.value_or(asked.default_context);
   asked.input_bytes = server::network_bytes(options.network, limits, context);
   asked.sequence_bytes = server::sequence_bytes(context);
+  asked.kv_tokens = options.kv_tokens;
+  CARAT_TRY(plan_prefixes(options, asked));
   return asked;
 }
 
@@ -92,6 +121,7 @@ Status warm_up(Session& session, Engine& engine, bool prefault) {
   const std::int32_t token = std::max(session.tokenizer()->bos(), 0);
   request.prompt.assign(prefault ? std::max(most, 1U) : 1, token);
   request.max_tokens = 1;
+  request.keep_prefix = false;
   Status failure;
   RequestSink sink;
   sink.finished = [&failure](FinishReason, const Status& status) { failure = status; };
@@ -124,7 +154,7 @@ Status load_and_answer(const ServeOptions& options, const server::ServiceLimits&
         MemoryCategory::io, options.network.max_connections * server::kConnectionBytes, "connections");
     return room.ok() ? std::move(room).value() : Reservation();
   }();
-  CARAT_ASSIGN(Engine engine, Engine::create(*session));
+  CARAT_ASSIGN(Engine engine, Engine::create(*session, options.engine));
   server::ServedModel model;
   CARAT_ASSIGN(model.chat, chat_template(*session));
   CARAT_TRY(warm_up(*session, engine, !options.no_prefault));
@@ -231,6 +261,16 @@ std::shared_ptr<ServeOptions> add_serve(CLI::App& app, Action& action) {
   command->add_option("--port", options->network.port, "0: any that is free, which is printed")->capture_default_str();
   command->add_option("--parallel", options->parallel, "answers made at once (default: up to 8, as fits)")
       ->check(CLI::Range(1U, 1024U));
+  command->add_option(
+      "--prefix-cache", options->prefix_cache,
+      "memory for windows before tokens that prompts have in common, or off (default: a quarter of what "
+      "the plan leaves)");
+  command->add_flag("--exact-prefix", options->engine.exact_prefix,
+                    "share prompts only, not answers: the bits of a run from the start");
+  command->add_option("--kv-tokens", options->kv_tokens,
+                      "tokens that the pages of all answers together have room for (default: the context of each)");
+  command->add_flag("--preemptible", options->engine.preemptible,
+                    "with --kv-tokens: start requests early, and compute some again when pages run out");
   command->add_option("--model-name", options->model_name, "what clients see (default: the file's name)");
   command->add_option("--max-connections", options->network.max_connections, "connections at once")
       ->check(CLI::Range(1U, 65536U));

@@ -151,6 +151,8 @@ Plan plan_model(const ModelConfig& config, const ModelFacts& model, const Sessio
   ask.eviction = options.eviction;
   ask.kept_tokens = options.kept_tokens;
   ask.logits_rows = options.logits_rows;
+  ask.prefix_bytes = options.prefix_bytes;
+  ask.kv_tokens = options.kv_tokens;
   ask.threads = static_cast<std::uint32_t>(process.threads);
   const std::uint32_t wanted = std::min(config.context, options.default_context);
   if (options.context) {

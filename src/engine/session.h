@@ -61,6 +61,8 @@ struct SessionOptions {
   std::string isa;
   std::uint32_t logits_rows = 1;
   std::uint32_t draft_tokens = 0;    ///< most that are verified in one step, fewer where the budget has no room
+  std::uint64_t prefix_bytes = 0;    ///< for what prompts have in common; see PrefixCache
+  std::uint64_t kv_tokens = 0;       ///< tokens of all sequences that global pages are for; 0: every whole context
   std::uint64_t input_bytes = 0;     ///< that the caller will reserve for its input once the model is loaded
   std::uint64_t sequence_bytes = 0;  ///< of io, for each sequence besides
   bool chat = false;                 ///< a file without a chat template is refused before its weights are read
