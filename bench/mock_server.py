@@ -44,10 +44,12 @@ class Mock:
     key: str = ""
     most_running: int = 1000  # past it: 503
     context: int = 2048
+    longest: int = 64         # tokens of an answer that nobody registered, whatever max_tokens says
     answers: dict[str, str] = field(default_factory=dict)  # by what the last message or the prompt contains
     counts: Counts = field(default_factory=Counts)
     seen: list[dict] = field(default_factory=list)         # bodies of requests
     prefixes: set[str] = field(default_factory=set)
+    tasks: set[asyncio.Task] = field(default_factory=set)  # one a connection
 
     async def start(self, port: int = 0) -> int:
         self.server = await asyncio.start_server(self.serve, "127.0.0.1", port, limit=1 << 24)
@@ -55,15 +57,20 @@ class Mock:
 
     async def stop(self) -> None:
         self.server.close()
-        await asyncio.sleep(0)
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        self.tasks.add(task)
         try:
             while await self.one(reader, writer):
                 pass
-        except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
+        except (asyncio.CancelledError, ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
             pass
         finally:
+            self.tasks.discard(task)
             writer.close()
 
     async def one(self, reader, writer) -> bool:
@@ -158,10 +165,10 @@ class Mock:
     async def answer(self, chat: bool, asked: dict, prompt, size: int, writer) -> None:
         limit = asked.get("max_tokens", 64)
         special = next((text for key, text in self.answers.items() if key in str(prompt)), None)
-        words = [f"word{i} " for i in range(limit)]
+        words = [f"word{i} " for i in range(min(limit, self.longest))]
         if special is not None:
             words = [special[i:i + 7] for i in range(0, len(special), 7)][:limit]
-        finish = "stop" if special is not None and len(words) < limit else "length"
+        finish = "stop" if len(words) < limit else "length"
         cached = self.cached(prompt)
         self.counts.prompt_tokens += size
         self.counts.cached_tokens += cached

@@ -92,6 +92,7 @@ async function answer(conversation) {
   showRunning();
   showMessages();
   status("Answering");
+  lookAtMemory();
   const keep = setInterval(() => store.save(conversation), 1000);
   try {
     await receive(job);
@@ -473,6 +474,7 @@ function listen() {
   $("theme").addEventListener("click", switchLook);
   $("settings-open").addEventListener("click", () => openSettings());
   $("settings").addEventListener("close", takeSettings);
+  $("ask-no").addEventListener("click", () => $("ask").close(""));
   $("defaults").addEventListener("click", () => {
     for (const [name, value] of Object.entries(store.kDefaults)) $(name).value = value;
   });
