@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := build
-.PHONY: run program test test-neon build debug models asan tsan fuzz format lint clean install help deps
+.PHONY: run program test test-neon test-web build debug models asan tsan fuzz format lint clean install help deps
 
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
@@ -32,6 +32,13 @@ test: build ## everything: layers, unit, cases, real models; then the byte parse
 test-neon: ## the kernels of 64-bit ARM, cross-built, against ref under qemu-user
 	@tools/install_deps.sh build arm64
 	@JOBS=$(JOBS) tools/test_neon.sh
+
+WEB_TESTS := $(HOME)/.cache/carat/venv-web
+test-web: program ## the chat page in a real Chromium; screenshots in build/web
+	@tools/install_deps.sh web
+	@test -x $(WEB_TESTS)/bin/pytest || python3 -m venv $(WEB_TESTS)
+	@$(WEB_TESTS)/bin/pip -q install --disable-pip-version-check -r tests/web/requirements.txt
+	$(WEB_TESTS)/bin/pytest -q tests/web
 
 program: deps build/build.ninja ## build/carat alone
 	@cmake --build --preset release --target carat -j $(JOBS) $(QUIET)

@@ -328,7 +328,7 @@ function footOf({ content, meta = {} }, isLast) {
   const facts = [];
   if (meta.error) facts.push(element("strong", "", meta.error));
   else if (meta.finish === "stopped") facts.push("stopped");
-  else if (meta.finish === "length") facts.push("stopped at the longest answer");
+  else if (meta.finish === "length") facts.push("stopped at the most tokens");
   if (meta.tokens) facts.push(`${countText(meta.tokens)} tokens`);
   if (meta.rate) facts.push(`${meta.rate >= 10 ? countText(meta.rate) : meta.rate.toFixed(1)} tokens/s`);
   if (meta.first) facts.push(`first after ${meta.first.toFixed(2)} s`);
@@ -479,6 +479,7 @@ function listen() {
     for (const [name, value] of Object.entries(store.kDefaults)) $(name).value = value;
   });
   kNarrow.addEventListener("change", closeSide);
+  new ResizeObserver(follow).observe($("scroll"));
   addEventListener("pagehide", () => running && store.save(running.conversation));
   addEventListener("storage", (event) => store.isConversationKey(event.key) && showList());
 }
@@ -490,6 +491,6 @@ current = store.load(store.openId()) ?? store.loadAll()[0] ?? current;
 showModel();
 showList();
 showMessages();
-$("input").focus();
+if (!kNarrow.matches) $("input").focus();  // on a phone that would open the keyboard
 askModel();
 startMemoryBar(() => Boolean(running));

@@ -36,7 +36,8 @@ export function startMemoryBar(busy) {
     part.segment = element("span", part.name, element("i"));
     bar.append(part.segment);
     part.value = element("dd");
-    $("legend").append(element("div", part.name, element("dt", "", part.label), part.value));
+    part.row = element("div", part.name, element("dt", "", part.label), part.value);
+    $("legend").append(part.row);
   }
   document.addEventListener("visibilitychange", lookAtMemory);
   lookAtMemory();
@@ -68,7 +69,7 @@ function draw(metrics) {
       ? Math.max(0, plan.budget - plan.total)
       : part.categories.reduce((sum, category) => sum + (plan.categories[category] ?? 0), 0);
     part.segment.style.flexGrow = String(part.bytes / plan.budget);
-    part.segment.hidden = part.bytes === 0;
+    part.segment.hidden = part.row.hidden = part.bytes === 0;
     const share = used[part.name];
     part.segment.classList.toggle("live", share != null);
     part.segment.firstChild.style.width = `${100 * (share ?? 0)}%`;

@@ -198,7 +198,7 @@ def test_markdown(mock_server, open_page):
     server = mock_server(token_s=0.002, answers={"rainbow": RICH})
     page = open_page(server.url)
     page.get_by_role("button", name="Settings").click()
-    page.get_by_label("Longest answer").fill("900")
+    page.get_by_label("Tokens at most").fill("900")
     page.get_by_role("button", name="Done").click()
     say(page, "How does a rainbow form?")
     ended(page)
@@ -275,12 +275,12 @@ def test_settings_reach_the_server(mock_server, open_page):
     page = open_page(server.url)
     page.get_by_role("button", name="Settings").click()
     for label, value in {"System text": "Be brief.", "Temperature": "0.3", "Top p": "0.9", "Top k": "40",
-                         "Longest answer": "7", "Seed": "5"}.items():
+                         "Tokens at most": "7", "Seed": "5"}.items():
         page.get_by_label(label).fill(value)
     page.get_by_role("button", name="Done").click()
     say(page, "Hello")
     ended(page)
-    expect(answer(page).locator(".facts")).to_contain_text("longest answer")
+    expect(answer(page).locator(".facts")).to_contain_text("stopped at the most tokens")
     asked = server.mock.seen[-1]
     assert asked["messages"][0] == {"role": "system", "content": "Be brief."}
     assert {k: asked[k] for k in ("temperature", "top_p", "top_k", "max_tokens", "seed")} == {
