@@ -89,6 +89,10 @@ class Mock:
             self.reply(writer, 401, error("The API key is wrong or missing.", code="invalid_api_key"))
         elif parts[0] == "POST" and path in ("/v1/chat/completions", "/v1/completions"):
             await self.complete(path, body, writer)
+        elif (parts[0], path) == ("POST", "/tokenize"):
+            asked = json.loads(body)
+            ids = [2] * asked.get("add_special", False) + [3 + hash(word) % 500 for word in asked["content"].split()]
+            self.reply(writer, 200, {"tokens": ids})
         elif parts[0] == "GET":
             self.get(path, writer)
         else:
@@ -130,8 +134,13 @@ class Mock:
     async def complete(self, path: str, body: bytes, writer) -> None:
         try:
             asked = json.loads(body)
-        except ValueError:
-            return self.reply(writer, 400, error("The body is not JSON."))
+            temperature, limit = asked.get("temperature", 1), asked.get("max_tokens", 1)
+            if not isinstance(temperature, (int, float)) or limit < 0 or isinstance(asked.get("prompt"), int):
+                raise ValueError
+        except (ValueError, AttributeError, RecursionError):
+            return self.reply(writer, 400, error("The body is not a request."))
+        if asked.get("prompt") == [99999999]:
+            return self.reply(writer, 400, error("No such token."))
         self.seen.append(asked)
         chat = path.startswith("/v1/chat")
         if chat and not self.template:

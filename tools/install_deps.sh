@@ -8,7 +8,7 @@ build=(g++ cmake ninja-build ccache python3 nlohmann-json3-dev libcli11-dev libf
 clang=(clang-16 libclang-rt-16-dev)
 format=(clang-format-16 clang-tidy-16)
 arm64=(g++-aarch64-linux-gnu qemu-user)
-web=(chromium fonts-dejavu-core)
+web=(chromium fonts-dejavu-core python3-venv)
 deploy=(nginx-light openssl python3-yaml)
 
 wanted=()
