@@ -23,9 +23,11 @@ SOURCES = $(shell git ls-files 'src/*.h' 'src/*.cpp' 'tests/*.h' 'tests/*.cpp' '
 run: program models ## install what is missing, build, fetch the model, write a few words and the memory table
 	build/carat run gemma3-270m -p "Once upon a time" -n 48 --temp 0 --memory 420M --stats
 
-# Without the models their tests are skipped by name; in CI a failed fetch is a failure.
+# Without the models their tests are skipped by name; in CI a failed fetch is a failure, and nginx is installed to be
+# started by the tests of deploy/.
 test: build ## everything: layers, unit, cases, real models; then the byte parsers under ASan and UBSan
 	$(MAKE) models || test -z "$${CI:-}"
+	@test -z "$${CI:-}" || tools/install_deps.sh deploy
 	ctest --preset release
 	$(MAKE) asan
 

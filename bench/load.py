@@ -16,7 +16,7 @@ faults        an open load among slow readers, resets, garbage, bad bodies and S
 compare       a sweep of carat and of llama.cpp's llama-server (bench/build_llama_server.sh), in turns
 
 Goodput counts requests whose first token comes within --slo-first and whose tokens take at most --slo-token each, from
-the second on. A table goes to stderr, JSON to stdout or --json. Exit code 1: a check failed (a request neither
+the second on. A table goes to stderr, JSON to stdout or --json; what a spawned server says goes to the file $LOAD_LOG. Exit code 1: a check failed (a request neither
 answered nor refused, memory past the budget, counts of /metrics that differ, a page left behind).
 """
 
@@ -136,8 +136,13 @@ class Spawned:
         self.command = shlex.split(command.replace("{port}", str(self.port)))
 
     def __enter__(self):
-        self.log = open(os.devnull, "w") if not os.environ.get("LOAD_LOG") else open(os.environ["LOAD_LOG"], "a")
-        self.process = subprocess.Popen(self.command, stdout=self.log, stderr=self.log)
+        self.start()
+        return self
+
+    def start(self) -> None:
+        """Also again, after it ended."""
+        with open(os.environ.get("LOAD_LOG", os.devnull), "a") as log:
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log)
         server = Server(f"http://127.0.0.1:{self.port}")
         end = time.monotonic() + 120
         while True:
@@ -145,7 +150,7 @@ class Spawned:
                 raise SystemExit(f"{shlex.join(self.command)} ended with {self.process.returncode}")
             try:
                 if server.ask("GET", "/health")[0] == 200:
-                    return self
+                    return
             except OSError:
                 pass
             if time.monotonic() > end:
@@ -160,7 +165,6 @@ class Spawned:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        self.log.close()
 
 
 def optional(server: Server, path: str) -> dict:

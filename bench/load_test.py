@@ -1,6 +1,5 @@
 """bench/load.py --self-test: its arithmetic on made-up outcomes, and each mode against the stand-in server."""
 
-import asyncio
 import contextlib
 import io
 import json
@@ -8,14 +7,13 @@ import os
 import random
 import re
 import tempfile
-import threading
 from pathlib import Path
 
 import load
 import load_modes as modes
 import load_report as report
 from load_client import Chunks, Outcome, parse_metrics
-from mock_server import Mock
+from mock_server import RunningMock
 
 
 def made(due, first, last, tokens, kind="ok", **more) -> Outcome:
@@ -85,22 +83,6 @@ def test_lengths_of_a_trace() -> None:
         lengths = modes.Lengths.trace(file, 495, None, 1)
     assert lengths.pairs[0] == (4, 1) and lengths.pairs[98] == (396, 99), lengths.pairs  # 99th: 4950 tokens, times 0.1
     assert all(p + o <= 495 for p, o in lengths.pairs) and "0.100" in lengths.rule
-
-
-class RunningMock:
-    def __init__(self, **settings):
-        self.mock = Mock(**settings)
-        self.loop = asyncio.new_event_loop()
-        threading.Thread(target=self.loop.run_forever, daemon=True).start()
-        port = asyncio.run_coroutine_threadsafe(self.mock.start(), self.loop).result()
-        self.url = f"http://127.0.0.1:{port}"
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        asyncio.run_coroutine_threadsafe(self.mock.stop(), self.loop).result()
-        self.loop.call_soon_threadsafe(self.loop.stop)
 
 
 def run(server: RunningMock, *arguments: str, fails: bool = False) -> dict:

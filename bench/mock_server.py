@@ -10,6 +10,7 @@ one token a word. What was counted is in `Mock.counts`, and in /metrics under th
 import argparse
 import asyncio
 import json
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -131,6 +132,10 @@ class Mock:
                   f"carat_generated_tokens_total {c.generated_tokens}"]
         return "\n".join(lines) + "\n"
 
+    async def pace(self, place: int) -> None:
+        """Before the token at `place` of an answer."""
+        await asyncio.sleep(self.token_s)
+
     async def complete(self, path: str, body: bytes, writer) -> None:
         try:
             asked = json.loads(body)
@@ -207,8 +212,8 @@ class Mock:
             if writer.transport.is_closing():
                 raise ConnectionResetError
 
-        for word in words:
-            await asyncio.sleep(self.token_s)
+        for place, word in enumerate(words):
+            await self.pace(place)
             self.counts.generated_tokens += 1
             await event({**common, "choices": [choice(word, None)]})
         await event({**common, "choices": [choice("", finish)]})
@@ -225,6 +230,27 @@ class Mock:
             headers["Connection"] = "close"
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         writer.write(f"HTTP/1.1 {status} X\r\n{lines}\r\n".encode() + raw)
+
+
+class RunningMock:
+    """A Mock, or `of`, in a thread of its own."""
+
+    def __init__(self, of=None, port: int = 0, **settings):
+        self.mock = (of or Mock)(**settings)
+        self.loop = asyncio.new_event_loop()
+        threading.Thread(target=self.loop.run_forever, daemon=True).start()
+        self.port = asyncio.run_coroutine_threadsafe(self.mock.start(port), self.loop).result()
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def stop(self) -> None:
+        asyncio.run_coroutine_threadsafe(self.mock.stop(), self.loop).result()
+        self.loop.call_soon_threadsafe(self.loop.stop)
 
 
 def error(message: str, code: str | None = None) -> dict:

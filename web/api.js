@@ -36,11 +36,12 @@ async function request(path, options = {}) {
 export const getJson = async (path) => (await request(path)).json();
 export const getText = async (path) => (await request(path)).text();
 
-// Posts `body` and yields each event of the stream as an object, until [DONE] or the stream's end.
-export async function* stream(path, body, signal) {
+// Posts `body` and yields each event of the stream as an object, until [DONE] or the stream's end. A proxy may use
+// `session` to send a conversation where its beginning is kept already.
+export async function* stream(path, body, session, signal) {
   const response = await request(path, {
     method: "POST",
-    headers: { "Content-Type": "application/json" },
+    headers: { "Content-Type": "application/json", "X-Carat-Session": session },
     body: JSON.stringify(body),
     signal,
   });

@@ -128,7 +128,7 @@ async function receive(job) {
   const started = performance.now();
   let first = 0;
   let pieces = 0;
-  for await (const event of stream(...requestOf(conversation), controller.signal)) {
+  for await (const event of stream(...requestOf(conversation), conversation.id, controller.signal)) {
     const choice = event.choices?.[0];
     const text = choice?.delta?.content ?? choice?.text ?? "";
     const now = performance.now();

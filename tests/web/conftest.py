@@ -1,6 +1,5 @@
 """A real Chromium, the stand-in server, and `carat serve` where it was built."""
 
-import asyncio
 import os
 import re
 import shutil
@@ -14,26 +13,11 @@ from playwright.sync_api import sync_playwright
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
-from mock_server import Mock  # noqa: E402
+from mock_server import RunningMock  # noqa: E402
 
 SHOTS = Path(os.environ.get("CARAT_SHOTS", ROOT / "build/web"))
 CARAT = Path(os.environ.get("CARAT", ROOT / "build/carat"))
 MODELS = Path(os.environ.get("CARAT_MODELS", Path.home() / ".cache/carat/models"))
-
-
-class RunningMock:
-    """A Mock in a thread of its own."""
-
-    def __init__(self, **settings):
-        self.mock = Mock(**settings)
-        self.loop = asyncio.new_event_loop()
-        threading.Thread(target=self.loop.run_forever, daemon=True).start()
-        self.port = asyncio.run_coroutine_threadsafe(self.mock.start(), self.loop).result()
-        self.url = f"http://127.0.0.1:{self.port}"
-
-    def stop(self):
-        asyncio.run_coroutine_threadsafe(self.mock.stop(), self.loop).result()
-        self.loop.call_soon_threadsafe(self.loop.stop)
 
 
 @pytest.fixture
