@@ -13,7 +13,7 @@ const kStarters = {
   text: ["The history of the compass begins", "Once upon a time, in a town by the sea,", "A recipe for carrot soup:\n\n1."],
 };
 
-let settings = store.loadSettings();
+const settings = store.loadSettings();
 let current = store.newConversation();
 let model = { id: "", chat: true, context: 0 };
 let running = null;  // {controller, conversation, message, view, frame} while an answer is made

@@ -480,3 +480,33 @@ def test_screenshots(mock_server, open_page, name, settings):
     page.screenshot(path=SHOTS / f"{name}-chat.png")
     page.get_by_role("button", name="Settings").click()
     page.screenshot(path=SHOTS / f"{name}-settings.png")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out(mock_server, open_page, scheme):
+    """WCAG 2 AA: 4.5 to 1 for text of this size."""
+    server = mock_server(token_s=0, answers={"rainbow": RICH})
+    page = open_page(server.url, color_scheme=scheme)
+    say(page, "rainbow")
+    ended(page)
+    page.locator("#memory summary").click()
+    ratios = page.evaluate("""() => {
+      const light = (c) => {
+        const [r, g, b] = c.match(/[\\d.]+/g).map((v) => v / 255).map(
+          (v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+      };
+      const behind = (e) => {
+        const color = getComputedStyle(e).backgroundColor;
+        return color !== "rgba(0, 0, 0, 0)" || !e.parentElement ? color : behind(e.parentElement);
+      };
+      const places = ["#title", "#model", "#memory-text", "#speed", "#legend dt", "#legend dd", ".entry", ".hint",
+        "#side .wide", ".user .body", ".answer p", ".answer a", ".answer code", ".answer blockquote", ".facts",
+        "figcaption span", "th", "td", "#keys"];
+      return places.map((place) => {
+        const e = document.querySelector(place);
+        const [a, b] = [light(getComputedStyle(e).color), light(behind(e))];
+        return [place, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)];
+      });
+    }""")
+    assert all(ratio >= 4.5 for _, ratio in ratios), [r for r in ratios if r[1] < 4.5]
