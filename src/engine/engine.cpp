@@ -65,7 +65,7 @@ Result<Engine> Engine::create(Session& session) {
   return engine;
 }
 
-Result<RequestId> Engine::submit(Request request, RequestSink sink) {
+Status Engine::check(const Request& request) const {
   const std::uint32_t context = session_->kv().context();
   const std::uint32_t vocab = session_->config().vocab;
   if (request.prompt.empty()) return invalid("the prompt has no tokens");
@@ -80,7 +80,13 @@ Result<RequestId> Engine::submit(Request request, RequestSink sink) {
                     "--overflow truncate-left",
                     request.prompt.size(), context));
   }
-  CARAT_TRY(validate(request.sampling, vocab));
+  return validate(request.sampling, vocab);
+}
+
+Result<RequestId> Engine::submit(Request request, RequestSink sink) {
+  const std::uint32_t context = session_->kv().context();
+  const std::uint32_t vocab = session_->config().vocab;
+  CARAT_TRY(check(request));
   if (request.wants_logprobs && changes_logits(request.sampling) && unpenalized_.empty()) {
     CARAT_ASSIGN(unpenalized_,
                  Buffer<float>::allocate(session_->budget(), MemoryCategory::logits, vocab, "logits before penalties"));
@@ -98,7 +104,7 @@ Result<RequestId> Engine::submit(Request request, RequestSink sink) {
   running.prompt_tokens = running.token_count = prompt_tokens;
   running.request = std::move(request);
   running.sink = std::move(sink);
-  if (running.request.max_tokens == 0) {
+  if (running.request.max_tokens == 0 && !running.request.prompt_logprobs) {
     end(id, FinishReason::length, ok_status());
     return id;
   }
@@ -165,6 +171,7 @@ bool Engine::step() {
     requests_.at(id).sequence = *sequence;
     requests_.at(id).open = true;
     if (!lookups_.empty()) lookups_[*sequence].clear();
+    if (requests_.at(id).sink.started) requests_.at(id).sink.started({});
   }
   if (items.empty()) return false;
   for (const StepItem& item : items) {
@@ -190,18 +197,22 @@ void Engine::take_tokens() {
   Decoder& decoder = session_->decoder();
   if (const Status read = decoder.stream_status(); !read.ok()) return fail_all(read);
   RequestId diverged = 0;  // its rows behind are those of tokens that were not chosen
-  for (std::uint32_t first = 0; first < logits_of_.size(); first += decoder.max_logits_rows()) {
-    const std::uint32_t count =
-        std::min(decoder.max_logits_rows(), static_cast<std::uint32_t>(logits_of_.size()) - first);
+  for (std::uint32_t first = 0; first < logits_of_.size();) {
+    const std::uint32_t count = rows_of_one_kind(first);
+    const bool scored = logits_of_[first].prompt_token > 0;
     std::span<float> logits;
     {
       const AddedTime time(forward_seconds_);
-      logits = top_logits(first, count);
+      logits = scored ? decoder.logits(first, count) : top_logits(first, count);
     }
     if (const Status read = decoder.stream_status(); !read.ok()) return fail_all(read);
     for (std::uint32_t r = 0; r < count; ++r) {
-      const auto [id, draft] = logits_of_[first + r];
+      const auto [id, draft, prompt_token] = logits_of_[first + r];
       if (id == diverged) continue;
+      if (scored) {
+        score_prompt_token(id, prompt_token, logits.subspan(r * vocab, vocab));
+        continue;
+      }
       take_token(id, logits.subspan(r * vocab, vocab));
       const auto running = requests_.find(id);
       if (running == requests_.end()) continue;
@@ -212,7 +223,36 @@ void Engine::take_tokens() {
       ++running->second.accepted;
       ++draft_counts_.accepted;
     }
+    first += count;
   }
+}
+
+/// From row `first` of the step's logits, as many as are computed at a time. Scored rows and those that are chosen from
+/// take different forms: they do not share a pass over the head.
+std::uint32_t Engine::rows_of_one_kind(std::uint32_t first) const {
+  const std::uint32_t most = session_->decoder().max_logits_rows();
+  const bool scored = logits_of_[first].prompt_token > 0;
+  std::uint32_t end = first + 1;
+  while (end < logits_of_.size() && end < first + most && (logits_of_[end].prompt_token > 0) == scored) ++end;
+  return end - first;
+}
+
+void Engine::score_prompt_token(RequestId id, std::uint32_t index, std::span<const float> logits) {
+  const auto found = requests_.find(id);
+  if (found == requests_.end()) return;
+  const Running& running = found->second;
+  const auto normalizer = log_normalizer(logits);
+  if (!normalizer.ok()) return end(id, FinishReason::error, normalizer.status());
+  top_.resize(std::min<std::size_t>(running.request.logprobs, kListedCandidates));
+  const std::size_t listed = top_logprobs(logits, *normalizer, top_, scratch_);
+  const std::int32_t token = running.room[index];
+  const auto logprob = static_cast<float>(logits[static_cast<std::size_t>(token)] - *normalizer);
+  if (running.sink.prompt_token) running.sink.prompt_token({token, logprob, std::span(top_).first(listed)});
+}
+
+EngineState Engine::state() const {
+  const KvPool& kv = session_->kv();
+  return {scheduler_.running(), scheduler_.waiting(), kv.pages(), kv.free_pages()};
 }
 
 /// What was drafted and not chosen goes, and what the step says of costs and of the text is noted.
@@ -291,9 +331,16 @@ void Engine::run_batch(std::span<const StepItem> items) {
         logits_rows_.push_back(row);
         logits_of_.push_back({item.request, row + 1 < end ? tokens_[row + 1] : kNoDraft});
       }
-    } else if (item.wants_logits) {
-      logits_rows_.push_back(end - 1);
-      logits_of_.push_back({item.request, kNoDraft});
+    } else {
+      const std::uint32_t scored = running.request.prompt_logprobs ? item.count - (item.wants_logits ? 1 : 0) : 0;
+      for (std::uint32_t i = 0; i < scored; ++i) {
+        logits_rows_.push_back(end - item.count + i);
+        logits_of_.push_back({item.request, kNoDraft, item.first + i + 1});
+      }
+      if (item.wants_logits) {
+        logits_rows_.push_back(end - 1);
+        logits_of_.push_back({item.request, kNoDraft});
+      }
     }
     seq_begin_.push_back(end);
     sequences_.push_back(running.sequence);
@@ -317,6 +364,7 @@ void Engine::take_token(RequestId id, std::span<float> logits) {
   if (profile != nullptr) profile->add_bytes(ProfileModule::sampling, logits.size_bytes());
   Running& running = requests_.at(id);
   const Request& request = running.request;
+  if (request.max_tokens == 0) return end(id, FinishReason::length, ok_status());  // its prompt alone was scored
   TokenEvent event;
   double normalizer = 0;
   std::size_t listed = 0;

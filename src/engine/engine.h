@@ -33,11 +33,19 @@ struct TokenEvent {
   std::span<const TokenLogprob> top;
 };
 
+/// A request has a sequence: its prompt is about to be read.
+struct StartEvent {
+  std::uint32_t cached_tokens = 0;  ///< of its prompt that need not be computed
+};
+
 /// Called on the thread that runs Engine::step(). A sink may submit and cancel, its own request included.
 struct RequestSink {
   /// Returns false to end the answer here (a stop string, a client that left).
   std::function<bool(const TokenEvent&)> token;
   std::function<void(FinishReason, const Status&)> finished;
+  std::function<void(const StartEvent&)> started;
+  /// Each token of the prompt but the first, in order, of a request with prompt_logprobs. Must not cancel or submit.
+  std::function<void(const TokenEvent&)> prompt_token;
 };
 
 /// Whether tokens are drafted from the request's own text and verified together. The answer is the same to the bit.
@@ -63,6 +71,17 @@ struct Request {
   std::uint32_t logprobs = 0;             ///< how many alternatives a token reports
   bool wants_logprobs = false;
   Drafts drafts = Drafts::automatic;  ///< of a session that was opened with draft_tokens
+  bool prompt_logprobs = false;       ///< see RequestSink::prompt_token; all of the prompt is computed
+  /// A request of the same prompt that this one waits for, to go on from what that one computed; 0: none.
+  RequestId same_prompt_as = 0;
+};
+
+/// For metrics.
+struct EngineState {
+  std::size_t running = 0;
+  std::size_t waiting = 0;
+  std::uint32_t pages = 0;
+  std::uint32_t free_pages = 0;
 };
 
 /// One thread drives it. Answers are the same alone and in a batch (architecture: Batch).
@@ -80,6 +99,11 @@ class Engine {
   bool step();
   void cancel(RequestId request);
   const DraftCounts& draft_counts() const { return draft_counts_; }
+  EngineState state() const;
+  /// Nothing waits or runs.
+  bool idle() const { return requests_.empty(); }
+  /// What submit() refuses. Any thread may ask, at any time.
+  Status check(const Request& request) const;
 
  private:
   struct Running {
@@ -105,6 +129,7 @@ class Engine {
   struct LogitsRow {
     RequestId request = 0;
     std::int32_t draft = kNoDraft;
+    std::uint32_t prompt_token = 0;  ///< > 0: the row is not chosen from, it scores this token of the prompt
   };
   static constexpr std::int32_t kNoDraft = -1;
 
@@ -123,6 +148,8 @@ class Engine {
   void draft(RequestId id, Running& running, std::uint32_t most);
   void run_batch(std::span<const StepItem> items);
   void take_tokens();
+  std::uint32_t rows_of_one_kind(std::uint32_t first) const;
+  void score_prompt_token(RequestId id, std::uint32_t index, std::span<const float> logits);
   void settle_drafts(bool answers_only);
   void take_token(RequestId id, std::span<float> logits);
   void end(RequestId id, FinishReason reason, const Status& status);
