@@ -99,7 +99,8 @@ def test_unit_fields() -> None:
     assert 1.05 * budget <= limit <= 1.25 * budget, (budget, limit)
     assert service["MemorySwapMax"] == ["0"] and service["Restart"] == ["on-failure"]
     command = service["ExecStart"][0].split()
-    assert command[1:] == ["serve", "--config", "/etc/carat/carat.toml", "--port", "%i", "--api-key-file", "%d/api-keys"]
+    assert environment(service)["MODEL"]
+    assert command[1:] == ["serve", "${MODEL}", "--config", "/etc/carat/carat.toml", "--port", "%i", "--api-key-file", "%d/api-keys"]
     assert service["LoadCredential"] == ["api-keys:/etc/carat/api-keys"]
     assert service["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
     assert int(service["TimeoutStopSec"][0]) > settings()["drain-seconds"]
