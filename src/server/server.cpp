@@ -66,7 +66,13 @@ class AsioServer final : public Server {
     return acceptor_.is_open() ? acceptor_.local_endpoint(ignored).port() : port_;
   }
 
-  void run() override { context_.run(); }
+  void run() override {
+    context_.run();
+    ended_ = true;
+    ended_.notify_all();
+  }
+
+  void wait() override { ended_.wait(false); }
 
   void stop() override {
     asio::post(context_, [this] { begin_stop(); });
@@ -177,6 +183,7 @@ class AsioServer final : public Server {
   std::set<std::shared_ptr<Connection>> connections_;
   std::atomic<std::size_t> connection_count_{0};
   std::atomic<bool> stopping_{false};
+  std::atomic<bool> ended_{false};
   std::uint16_t port_ = 0;
 };
 

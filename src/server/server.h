@@ -40,6 +40,8 @@ class Server {
   virtual std::uint16_t port() const = 0;
   /// Answers requests until stop() and the end of all that was running.
   virtual void run() = 0;
+  /// Until run() has returned.
+  virtual void wait() = 0;
   /// No connection is taken any more; what runs has drain_seconds to end.
   virtual void stop() = 0;
   /// Opens the access log anew.

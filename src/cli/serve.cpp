@@ -1,0 +1,252 @@
+// carat serve: an OpenAI-compatible server over one model.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/log.h"
+#include "cli/command.h"
+#include "cli/text_input.h"
+#include "engine/runner.h"
+#include "os/notify.h"
+#include "server/server.h"
+#include "server/service.h"
+
+namespace carat::cli {
+
+struct ServeOptions {
+  CommonOptions common;
+  server::ServerOptions network;
+  server::ServiceLimits limits;  ///< but for what is read from these:
+  std::vector<std::string> api_keys;
+  std::string api_key_file;
+  std::string max_body = "8MiB";
+  std::uint32_t parallel = 0;  ///< 0: as the plan finds room
+  std::string model_name;
+  bool no_prefault = false;
+};
+
+namespace {
+
+constexpr std::uint32_t kMostSequences = 8;  ///< that the plan picks
+/// Fewer sequences are planned rather than a context below this.
+constexpr std::uint32_t kWantedContext = 4096;
+
+Result<server::ServiceLimits> service_limits(const ServeOptions& options) {
+  server::ServiceLimits limits = options.limits;
+  for (const std::string& key : options.api_keys) {
+    if (key.empty()) return invalid("--api-key: is empty");
+    limits.keys.add(key);
+  }
+  if (!options.api_key_file.empty()) CARAT_TRY(limits.keys.add_file(options.api_key_file));
+  auto body = parse_memory(options.max_body);
+  if (!body.ok()) return std::move(body).status().with_context("--max-body");
+  if (body->bytes < 1024 || body->bytes > (std::uint64_t{1} << 30)) {
+    return invalid(fmt::format("--max-body {}: expected 1KiB to 1GiB", options.max_body));
+  }
+  limits.max_body = body->bytes;
+  return limits;
+}
+
+/// The model's name for clients: what was asked for, without folder and ending.
+std::string model_id(const ServeOptions& options) {
+  if (!options.model_name.empty()) return options.model_name;
+  std::filesystem::path path(options.common.model);
+  if (!path.has_filename()) path = path.parent_path();
+  return path.extension() == ".gguf" ? path.stem().string() : path.filename().string();
+}
+
+bool is_public(const std::string& host) { return !host.starts_with("127.") && host != "::1"; }
+
+/// As many sequences as fit with a useful context, up to kMostSequences; what was asked for stays.
+Result<SessionOptions> session_options(const ServeOptions& options, const server::ServiceLimits& limits) {
+  CARAT_ASSIGN(SessionOptions asked, options.common.session());
+  const std::array<std::uint32_t, 4> picks{kMostSequences, 4, 2, 1};
+  for (const std::uint32_t pick : picks) {
+    asked.parallel = options.parallel > 0 ? options.parallel : pick;
+    asked.logits_rows = asked.parallel;
+    asked.input_bytes = server::network_bytes(options.network, limits, asked.context.value_or(asked.default_context),
+                                              asked.parallel);
+    if (options.parallel > 0) break;
+    CARAT_ASSIGN(const Planned planned, plan_session(asked));
+    const std::uint32_t wanted = asked.context.value_or(std::min(planned.file.config.context, kWantedContext));
+    if (planned.plan.fits && !planned.plan.weights.streamed && planned.plan.ask.context >= wanted) break;
+  }
+  return asked;
+}
+
+Result<std::optional<ChatTemplate>> chat_template(const Session& session) {
+  if (session.chat_template().empty()) return std::optional<ChatTemplate>();
+  const Tokenizer& tokenizer = *session.tokenizer();
+  const auto piece = [&tokenizer](std::int32_t id) {
+    return id == kNoToken ? std::string() : std::string(tokenizer.piece(id));
+  };
+  CARAT_ASSIGN(ChatTemplate chat,
+               ChatTemplate::create(session.chat_template(), piece(tokenizer.bos()), piece(tokenizer.eos())));
+  return std::optional(std::move(chat));
+}
+
+/// A first pass over a whole chunk and one token: every page that requests will need is there, and the plan holds.
+Status warm_up(Session& session, Engine& engine, bool prefault) {
+  if (prefault) session.kv().prefault();
+  Request request;
+  const std::uint32_t most = std::min(session.plan().ask.chunk, session.kv().context() - 1);
+  const std::int32_t token = std::max(session.tokenizer()->bos(), 0);
+  request.prompt.assign(prefault ? std::max(most, 1U) : 1, token);
+  request.max_tokens = 1;
+  Status failure;
+  RequestSink sink;
+  sink.finished = [&failure](FinishReason, const Status& status) { failure = status; };
+  CARAT_TRY(engine.submit(std::move(request), std::move(sink)).status());
+  while (engine.step()) {
+  }
+  return failure;
+}
+
+Status announce(const ServeOptions& options, std::uint16_t port) {
+  const std::string& host = options.network.host;
+  const std::string address = host.find(':') == std::string::npos ? host : "[" + host + "]";
+  const std::string url = fmt::format("http://{}:{}", address, port);
+  if (!options.common.json) return write_stdout("listening on " + url + "\n");
+  return print_json({{"event", "listening"}, {"url", url}, {"host", host}, {"port", port}});
+}
+
+/// Loads the model and answers until the server stops. Everything of it ends here, in order.
+Status load_and_answer(const ServeOptions& options, const server::ServiceLimits& limits, server::Service& service,
+                       server::Server& network) {
+  CARAT_ASSIGN(const SessionOptions asked, session_options(options, limits));
+  const LoadProgress bar = progress_bar("loading", options.common.quiet);
+  const LoadProgress progress = [&](std::uint64_t done, std::uint64_t total) {
+    return !network.stopping() && bar(done, total);
+  };
+  CARAT_ASSIGN(const auto session, Session::open(asked, progress));
+  CARAT_TRY(need_tokenizer(*session).status());
+  const Reservation connections = [&] {
+    auto room = session->budget().try_reserve(MemoryCategory::io,
+                                              options.network.max_connections * server::kConnectionBytes, "connections");
+    return room.ok() ? std::move(room).value() : Reservation();
+  }();
+  CARAT_ASSIGN(Engine engine, Engine::create(*session));
+  server::ServedModel model;
+  CARAT_ASSIGN(model.chat, chat_template(*session));
+  CARAT_TRY(warm_up(*session, engine, !options.no_prefault));
+  Runner runner(engine);
+  model.id = model_id(options);
+  model.session = session.get();
+  model.runner = &runner;
+  model.drafts = options.common.drafts();
+  model.plan_json = json_text(plan_json(session->plan(), false));
+  const Plan& plan = session->plan();
+  if (!options.common.quiet) fmt::print(stderr, "{}", plan_table(plan));
+  log_note(fmt::format("ready: {} answers at once, context {}, loaded in {:.2f} s", plan.ask.parallel,
+                       plan.ask.context, session->load_seconds()));
+  service.ready(std::move(model));
+  notify_service_manager("READY=1");
+  network.wait();
+  notify_service_manager("STOPPING=1");
+  runner.stop();
+  return ok_status();
+}
+
+/// The limits as the options file has them now.
+Result<server::ServiceLimits> reread_limits() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  std::vector<std::string> arguments;
+  for (std::size_t at = 0; at < text.size(); at = text.find('\0', at) + 1) arguments.emplace_back(text.c_str() + at);
+  if (arguments.empty()) return io_error("/proc/self/cmdline: cannot be read");
+  arguments.erase(arguments.begin());
+  std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
+  CLI::App app;
+  Action ignored;
+  std::shared_ptr<ServeOptions> options;
+  add_commands(app, ignored, &options);
+  try {
+    app.parse(arguments);
+  } catch (const CLI::ParseError& error) {
+    return invalid(error.what());
+  }
+  return service_limits(*options);
+}
+
+Status run_serve(const ServeOptions& options) {
+  CARAT_ASSIGN(const server::ServiceLimits limits, service_limits(options));
+  server::Service service(model_id(options), limits);
+  server::ServerOptions network = options.network;
+  network.signals = true;
+  network.reload = [&service] {
+    auto fresh = reread_limits();
+    if (!fresh.ok()) return log_error("reload: the limits stay as they are: " + fresh.status().message());
+    service.set_limits(std::move(fresh).value());
+    log_note("the limits were read anew");
+  };
+  if (network.access_log.empty() && !options.common.quiet) network.access_log = "-";
+  if (network.access_log == "off") network.access_log.clear();
+  CARAT_ASSIGN(const auto listener, server::Server::listen(network, service));
+  CARAT_TRY(announce(options, listener->port()));
+  if (is_public(network.host) && limits.keys.empty()) {
+    log_note(fmt::format("{} can be reached from other machines, and no --api-key is asked for", network.host));
+  }
+  std::thread thread([&listener] { listener->run(); });
+  const Status status = load_and_answer(options, limits, service, *listener);
+  const bool asked_to_stop = listener->stopping();
+  listener->stop();
+  thread.join();
+  return asked_to_stop ? ok_status() : status;
+}
+
+void add_limit_options(CLI::App& command, ServeOptions& options) {
+  server::ServiceLimits& limits = options.limits;
+  command.add_option("--api-key", options.api_keys, "ask for this key; may be given more than once")
+      ->allow_extra_args(false);
+  command.add_option("--api-key-file", options.api_key_file, "a file with one key a line");
+  command.add_option("--rate-limit", limits.requests_per_minute, "requests a minute of one address (default: any)");
+  command.add_option("--concurrency", limits.concurrency, "requests answered at once (default: all that may wait)");
+  command.add_option("--queue", limits.queue, "answers that may wait for their turn")->check(CLI::Range(0U, 65536U));
+  command.add_option("--max-body", options.max_body, "largest body of a request");
+  command.add_option("--max-request-tokens", limits.max_request_tokens,
+                     "most tokens of prompt and answer of one request (default: the context)");
+  const auto seconds = [&command](const char* name, int& value, const char* help) {
+    command.add_option(name, value, help)->check(CLI::Range(1, 86400));
+  };
+  seconds("--header-timeout", limits.header_seconds, "seconds for the head of a request");
+  seconds("--body-timeout", limits.body_seconds, "seconds for its body");
+  seconds("--idle-timeout", limits.idle_seconds, "seconds that a connection may wait for its next request");
+  seconds("--write-timeout", limits.write_seconds, "seconds that a client may leave an answer unread");
+  seconds("--request-timeout", limits.request_seconds, "seconds for a whole answer");
+  command.add_option("--cors-origin", limits.cors_origin, "let pages of this origin (or *) read answers (default: none)");
+  command.add_flag("--log-prompts", limits.log_prompts, "put the beginning of prompts into the access log");
+}
+
+}  // namespace
+
+std::shared_ptr<ServeOptions> add_serve(CLI::App& app, Action& action) {
+  auto options = std::make_shared<ServeOptions>();
+  CLI::App* command = add_command(app, action, "serve", "answer OpenAI's HTTP interface, with a chat page",
+                                  "carat serve smollm2-135m-instruct --port 8080 --memory 600M", options, run_serve);
+  add_model_options(*command, options->common);
+  add_memory_options(*command, options->common);
+  add_head_option(*command, options->common);
+  add_speculate_option(*command, options->common);
+  command->add_option("--host", options->network.host, "address to listen on")->capture_default_str();
+  command->add_option("--port", options->network.port, "0: any that is free, which is printed")->capture_default_str();
+  command->add_option("--parallel", options->parallel, "answers made at once (default: up to 8, as fits)")
+      ->check(CLI::Range(1U, 1024U));
+  command->add_option("--model-name", options->model_name, "what clients see (default: the file's name)");
+  command->add_option("--max-connections", options->network.max_connections, "connections at once")
+      ->check(CLI::Range(1U, 65536U));
+  command->add_option("--drain-seconds", options->network.drain_seconds, "for running answers after SIGTERM")
+      ->check(CLI::Range(0, 86400));
+  command->add_option("--access-log", options->network.access_log,
+                      "a file, - for standard output (default unless -q), or off");
+  command->add_flag("--no-prefault", options->no_prefault, "take memory as it is used, not at the start");
+  add_limit_options(*command, *options);
+  return options;
+}
+
+}  // namespace carat::cli
