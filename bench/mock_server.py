@@ -42,6 +42,7 @@ class Mock:
     token_s: float = 0.02
     prefill_s: float = 0.0    # a prompt token
     template: bool = True
+    loading: bool = False     # nothing is known of the model yet
     key: str = ""
     most_running: int = 1000  # past it: 503
     context: int = 2048
@@ -104,8 +105,10 @@ class Mock:
     def get(self, path: str, writer) -> None:
         file = WEB / (path.lstrip("/") or "index.html")
         if path == "/v1/models":
-            self.reply(writer, 200, {"object": "list", "data": [{
-                "id": "mock-135m", "object": "model", "chat": self.template, "context": self.context}]})
+            known = {} if self.loading else {"chat": self.template, "context": self.context}
+            self.reply(writer, 200, {"object": "list", "data": [{"id": "mock-135m", "object": "model", **known}]})
+        elif self.loading and path in ("/plan", "/health"):
+            self.reply(writer, 503, error("The model is being loaded.", code="loading"))
         elif path == "/health":
             self.reply(writer, 200, {"status": "ok"})
         elif path == "/plan":

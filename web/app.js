@@ -15,7 +15,7 @@ const kStarters = {
 
 const settings = store.loadSettings();
 let current = store.newConversation();
-let model = { id: "", chat: true, context: 0 };
+let model = { id: "", chat: true, context: 0, loading: false };
 let running = null;  // {controller, conversation, message, view, frame} while an answer is made
 
 // --- the model ------------------------------------------------------------------------------
@@ -23,8 +23,11 @@ let running = null;  // {controller, conversation, message, view, frame} while a
 async function askModel() {
   try {
     const [first] = (await getJson("v1/models")).data;
-    model = { id: first.id, chat: first.chat ?? true, context: first.context ?? 0 };
+    const loading = first.chat === undefined;  // what is known of the model comes with it
+    model = { id: first.id, chat: first.chat ?? true, context: first.context ?? 0, loading };
     notice("");
+    if (loading) setTimeout(askModel, 1000);
+    else forgetPlan();
   } catch (error) {
     explain(error);
   }
@@ -38,7 +41,7 @@ function showModel() {
   $("input").placeholder = model.chat ? "Write a message" : "Write the beginning of a text";
   $("hello").textContent = model.chat ? "What shall we write?" : "Begin a text";
   const context = model.context ? ` It reads up to ${countText(model.context)} tokens.` : "";
-  $("about").textContent = !model.id ? "" : model.chat
+  $("about").textContent = !model.id ? "" : model.loading ? `${model.id} is being loaded.` : model.chat
     ? `${model.id} runs on this machine's processor, inside the memory it was given.${context}`
     : `${model.id} has no chat template, so this is text mode: it continues what you write.${context}`;
   $("starters").replaceChildren(...kStarters[model.chat ? "chat" : "text"].map((text) => {
@@ -404,7 +407,6 @@ function takeSettings() {
   if (key !== apiKey()) {
     setApiKey(key);
     askModel();
-    forgetPlan();
   }
   showLook();
 }

@@ -27,6 +27,7 @@ export function parseMetrics(text) {
 let plan = null;
 let last = null;  // {time, tokens} of the look before
 let timer = 0;
+let ready = false;
 let isBusy = () => false;
 
 export function startMemoryBar(busy) {
@@ -40,12 +41,11 @@ export function startMemoryBar(busy) {
     $("legend").append(part.row);
   }
   document.addEventListener("visibilitychange", lookAtMemory);
-  lookAtMemory();
 }
 
 export async function lookAtMemory() {
   clearTimeout(timer);
-  if (document.hidden) return;
+  if (document.hidden || !ready) return;
   try {
     plan ??= await getJson("plan");
     draw(parseMetrics(await getText("metrics")));
@@ -56,7 +56,9 @@ export async function lookAtMemory() {
   timer = setTimeout(lookAtMemory, isBusy() ? kBusy : kIdle);
 }
 
+// The model is there: the plan is asked for, anew where it was known.
 export function forgetPlan() {
+  ready = true;
   plan = null;
   lookAtMemory();
 }

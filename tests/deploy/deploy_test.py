@@ -64,13 +64,13 @@ def serve_help() -> str:
     return done.stdout
 
 
-def model() -> str:
+def model(*names: str) -> str:
     serve_help()
     folder = Path(os.environ.get("CARAT_MODELS", Path.home() / ".cache/carat/models"))
-    for name in ("smollm2-135m-instruct", "gemma3-270m"):
+    for name in names or ("smollm2-135m-instruct", "gemma3-270m"):
         if (folder / f"{name}.gguf").exists():
             return name
-    raise Skip(f"no model in {folder}")
+    raise Skip(f"no such model in {folder}")
 
 
 # --- systemd --------------------------------------------------------------------------------
@@ -142,8 +142,9 @@ def test_settings_are_options() -> None:
 
 
 def test_settings_start_a_server() -> None:
-    name = model()
-    command = f"{CARAT} serve {name} --config {DEPLOY}/carat.toml --memory 500M --port {{port}}"
+    service = unit("carat@.service")["Service"]
+    name, budget = model(environment(service)["MODEL"]), environment(service)["CARAT_MEMORY"]
+    command = f"{CARAT} serve {name} --config {DEPLOY}/carat.toml --memory {budget} --port {{port}}"
     with Spawned(command) as spawned:
         assert ask(spawned.port, "GET", "/health")[0] == 200
 
@@ -466,7 +467,7 @@ def main() -> int:
         except Skip as why:
             skipped += 1
             print(f"skipped {name}: {why}")
-        except Exception:
+        except (Exception, SystemExit):
             failed += 1
             print(f"FAILED {name}")
             traceback.print_exc(file=sys.stdout)

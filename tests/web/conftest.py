@@ -62,7 +62,7 @@ def real_server():
     yield start
     for process, _ in processes.values():
         process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
 
 
 @pytest.fixture(scope="session")

@@ -368,6 +368,16 @@ def test_text_mode(mock_server, open_page, told):
     assert asked.startswith("Once upon a timeword0 ") and asked.endswith("\nThe end."), asked
 
 
+def test_a_model_that_is_being_loaded(mock_server, open_page):
+    server = mock_server(token_s=0, loading=True, template=False)
+    page = open_page(server.url)
+    expect(page.locator("#about")).to_have_text("mock-135m is being loaded.")
+    expect(page.locator("#memory")).to_be_hidden()
+    server.mock.loading = False
+    expect(page.locator("#mode")).to_be_visible()
+    expect(page.locator("#memory")).to_be_visible()
+
+
 def test_memory_bar(mock_server, open_page):
     server = mock_server(token_s=0.03)
     page = open_page(server.url)
