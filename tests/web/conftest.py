@@ -6,6 +6,9 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -57,7 +60,13 @@ def real_server():
         assert url, "carat serve ended without an address"
         threading.Thread(target=process.stdout.read, daemon=True).start()
         processes[model] = (process, url)
-        return url
+        for _ in range(1200):  # 503 while the model loads
+            try:
+                urllib.request.urlopen(url + "/health").close()
+                return url
+            except urllib.error.HTTPError:
+                time.sleep(0.1)
+        raise AssertionError("the model was not loaded within two minutes")
 
     yield start
     for process, _ in processes.values():
