@@ -43,8 +43,20 @@ std::uint64_t Engine::sampler_bytes(std::uint32_t vocab) {
   return measure.report().reserved;
 }
 
-Result<Engine> Engine::create(Session& session) {
-  Engine engine(session);
+Engine::Engine(Session& session, const EngineOptions& options)
+    : session_(&session),
+      options_(options),
+      scheduler_({.rows = session.decoder().max_rows(),
+                  .sequences = session.plan().ask.parallel,
+                  .prompt_rows = session.plan().ask.chunk,
+                  .pages = session.plan().ask.kv_tokens > 0 ? session.kv().pages() : 0,
+                  .preemptible = options.preemptible,
+                  .long_tokens = options.long_tokens}) {}
+
+Result<Engine> Engine::create(Session& session, const EngineOptions& options) {
+  Engine engine(session, options);
+  CARAT_ASSIGN(engine.prefix_,
+               PrefixCache::create(session.budget(), session.config(), session.plan().ask, session.kv()));
   CARAT_ASSIGN(engine.scratch_, SamplerScratch::create(session.budget(), session.config().vocab));
   const std::uint32_t rows = session.decoder().max_rows();
   CARAT_ASSIGN(engine.batch_memory_,
@@ -108,7 +120,16 @@ Result<RequestId> Engine::submit(Request request, RequestSink sink) {
     end(id, FinishReason::length, ok_status());
     return id;
   }
-  scheduler_.submit(id, static_cast<std::uint32_t>(prompt_tokens));
+  const auto prompt = static_cast<std::uint32_t>(prompt_tokens);
+  const auto most = static_cast<std::uint32_t>(most_tokens - 1);
+  const KvPool& kv = session_->kv();
+  // A page more: the last one of a shared prefix is copied before it is written to.
+  scheduler_.submit({.request = id,
+                     .prompt = prompt,
+                     .most_tokens = most,
+                     .prompt_pages = kv.pages_for(std::min(prompt + 1, context)) + 1,
+                     .most_pages = kv.pages_for(most) + 1,
+                     .after = requests_.contains(running.request.same_prompt_as) ? running.request.same_prompt_as : 0});
   return id;
 }
 
@@ -163,30 +184,25 @@ void Engine::draft(RequestId id, Running& running, std::uint32_t most) {
 }
 
 bool Engine::step() {
+  started_.clear();
+  scheduler_.start(started_);
+  for (const RequestId id : started_) open_sequence(id);
   plan_drafts();
-  const std::span<const StepItem> items = scheduler_.next(started_);
-  for (const RequestId id : started_) {
-    auto sequence = session_->kv().open();
-    CARAT_CHECK(sequence.ok());  // the scheduler starts no more requests than there are sequences
-    requests_.at(id).sequence = *sequence;
-    requests_.at(id).open = true;
-    if (!lookups_.empty()) lookups_[*sequence].clear();
-    if (requests_.at(id).sink.started) requests_.at(id).sink.started({});
-  }
+  const std::span<const StepItem> items = next_items();
   if (items.empty()) return false;
-  for (const StepItem& item : items) {
-    Running& running = requests_.at(item.request);
-    const Status room = session_->kv().reserve(running.sequence, item.first + item.count);
-    CARAT_CHECK(room.ok());  // the pool holds `parallel` sequences of the whole context
-  }
   const bool answers_only =
-      std::all_of(items.begin(), items.end(), [](const StepItem& item) { return item.generated; });
+      std::all_of(items.begin(), items.end(), [](const StepItem& item) { return item.generated && !item.again; });
   forward_seconds_ = 0;
   {
     const AddedTime time(forward_seconds_);
     run_batch(items);
   }
-  scheduler_.completed();
+  ran_.clear();
+  for (const StepItem& item : items) {
+    if (!item.generated) ran_.push_back(item);
+  }
+  scheduler_.completed(forward_seconds_);
+  keep_prompts(ran_);
   take_tokens();
   settle_drafts(answers_only);
   return true;
@@ -240,7 +256,9 @@ std::uint32_t Engine::rows_of_one_kind(std::uint32_t first) const {
 void Engine::score_prompt_token(RequestId id, std::uint32_t index, std::span<const float> logits) {
   const auto found = requests_.find(id);
   if (found == requests_.end()) return;
-  const Running& running = found->second;
+  Running& running = found->second;
+  if (index <= running.scored || index >= running.prompt_tokens) return;  // read again after it gave its pages away
+  running.scored = index;
   const auto normalizer = log_normalizer(logits);
   if (!normalizer.ok()) return end(id, FinishReason::error, normalizer.status());
   top_.resize(std::min<std::size_t>(running.request.logprobs, kListedCandidates));
@@ -248,11 +266,6 @@ void Engine::score_prompt_token(RequestId id, std::uint32_t index, std::span<con
   const std::int32_t token = running.room[index];
   const auto logprob = static_cast<float>(logits[static_cast<std::size_t>(token)] - *normalizer);
   if (running.sink.prompt_token) running.sink.prompt_token({token, logprob, std::span(top_).first(listed)});
-}
-
-EngineState Engine::state() const {
-  const KvPool& kv = session_->kv();
-  return {scheduler_.running(), scheduler_.waiting(), kv.pages(), kv.free_pages()};
 }
 
 /// What was drafted and not chosen goes, and what the step says of costs and of the text is noted.
@@ -323,7 +336,9 @@ void Engine::run_batch(std::span<const StepItem> items) {
       positions_.push_back(static_cast<std::int32_t>(i));
     }
     const auto end = static_cast<std::uint32_t>(tokens_.size());
-    if (item.generated) {
+    if (item.again) {
+      batch.generated_rows += item.count;
+    } else if (item.generated) {
       batch.generated_rows += item.count;
       running.drafted = item.count - 1;
       draft_counts_.drafted += running.drafted;
@@ -410,7 +425,10 @@ void Engine::end(RequestId id, FinishReason reason, const Status& status) {
   Running running = std::move(found->second);
   requests_.erase(found);
   scheduler_.finish(id);
-  if (running.open) session_->kv().close(running.sequence);
+  if (running.open) {
+    if (reason == FinishReason::stop || reason == FinishReason::length) keep_answer(running);
+    session_->kv().close(running.sequence);
+  }
   if (running.sink.finished) running.sink.finished(reason, status);
 }
 

@@ -32,8 +32,8 @@ struct RunnerState {
   std::size_t waiting() const { return engine.waiting + arriving; }
 };
 
-/// Every method may be called from any thread, also from a sink. Sinks are called on the runner's thread, which waits for
-/// them: they hand on and return.
+/// Every method may be called from any thread, also from a sink. Sinks are called on the runner's thread, which waits
+/// for them: they hand on and return.
 class Runner {
  public:
   /// `engine` outlives the runner, and is the runner's alone until it is gone.
@@ -43,8 +43,9 @@ class Runner {
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
 
-  /// The request is with the engine before its next step. What Engine::submit() refuses is refused here, but that memory
-  /// is missing: then the sink hears finished(error). Ids are the runner's own, those in Request::same_prompt_as too.
+  /// The request is with the engine before its next step. What Engine::submit() refuses is refused here, but that
+  /// memory is missing: then the sink hears finished(error). Ids are the runner's own, those in Request::same_prompt_as
+  /// too.
   Result<RequestId> submit(Request request, RequestSink sink);
   /// Takes effect before the next step; a request that has ended is none.
   void cancel(RequestId request);

@@ -85,9 +85,7 @@ void Connection::signal() {
 }
 
 std::function<void()> Connection::waker() {
-  return [self = shared_from_this()] {
-    asio::post(self->socket_.get_executor(), [self] { self->signal(); });
-  };
+  return [self = shared_from_this()] { asio::post(self->socket_.get_executor(), [self] { self->signal(); }); };
 }
 
 asio::awaitable<void> Connection::wait_signal(Clock::time_point until) {
@@ -167,8 +165,9 @@ asio::awaitable<Connection::ReadHead> Connection::read_head(Parser& parser, Exch
   if (error) {
     exchange.facts.keep_alive = head.keep_alive = false;
     if (aborted_ || (!expired_ && !is_protocol_error(error))) co_return ReadHead::closed;
-    const ApiError refused =
-        expired_ ? ApiError{.status = 408, .message = "the head of the request did not come in time"} : parser_error(error);
+    const ApiError refused = expired_
+                                 ? ApiError{.status = 408, .message = "the head of the request did not come in time"}
+                                 : parser_error(error);
     co_await respond(exchange, error_response(refused));
     co_await linger();
     co_return ReadHead::refused;
@@ -229,9 +228,9 @@ asio::awaitable<std::optional<HttpResponse>> Connection::read_body(Parser& parse
     return error_response(error);
   };
   if (exchange.head.content_length) {
-    const Status room = grow_reserved(budget, MemoryCategory::io, "the body of a request",
-                                      static_cast<std::size_t>(*exchange.head.content_length), exchange.body,
-                                      exchange.body_room);
+    const Status room =
+        grow_reserved(budget, MemoryCategory::io, "the body of a request",
+                      static_cast<std::size_t>(*exchange.head.content_length), exchange.body, exchange.body_room);
     if (!room.ok()) {
       service_->metrics().refused("memory");
       co_return refuse(api_error(room));
@@ -258,8 +257,8 @@ asio::awaitable<std::optional<HttpResponse>> Connection::read_body(Parser& parse
       service_->metrics().refused("body");
       co_return refuse({.status = 413, .message = fmt::format("the body is more than {} bytes", limits->max_body)});
     }
-    const Status room = grow_reserved(budget, MemoryCategory::io, "the body of a request", got, exchange.body,
-                                      exchange.body_room);
+    const Status room =
+        grow_reserved(budget, MemoryCategory::io, "the body of a request", got, exchange.body, exchange.body_room);
     if (!room.ok()) {
       clear_deadline();
       service_->metrics().refused("memory");

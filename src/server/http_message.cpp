@@ -84,7 +84,8 @@ std::string random_hex(std::size_t digits) {
 
 std::string request_id(std::string_view given) {
   const auto harmless = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
+           c == '.';
   };
   if (!given.empty() && given.size() <= 64 && std::all_of(given.begin(), given.end(), harmless)) {
     return std::string(given);

@@ -16,8 +16,8 @@ namespace {
 constexpr std::uint32_t kDefaultTextTokens = 16;  // as OpenAI has it
 
 ApiError too_long(std::string_view param, std::size_t tokens, std::uint32_t context) {
-  ApiError error = bad_field(std::string(param), fmt::format("the prompt has {} tokens, more than the context of {}",
-                                                             tokens, context));
+  ApiError error = bad_field(std::string(param),
+                             fmt::format("the prompt has {} tokens, more than the context of {}", tokens, context));
   error.code = "context_length_exceeded";
   return error;
 }
@@ -160,8 +160,7 @@ Prepared prepare_chat(const ServedModel& model, const ServiceLimits& limits, con
   Preparation work(model, limits);
   work.style.chat = true;
   std::vector<std::int32_t> ids;
-  if (auto error =
-          chat_prompt(*model.chat, work.tokenizer(), request, work.context(), model.session->budget(), ids)) {
+  if (auto error = chat_prompt(*model.chat, work.tokenizer(), request, work.context(), model.session->budget(), ids)) {
     return error_response(*error);
   }
   const std::size_t count = ids.size();
@@ -182,7 +181,8 @@ HttpResponse tokenize(const ServedModel& model, std::string_view body) {
   response.body = "{\"tokens\":[";
   // A token is at least a byte of text or so, and at most eight bytes of JSON.
   auto reserved = model.session->budget().try_reserve(
-      MemoryCategory::io, request.content.size() < kSmallBlock / 16 ? 0 : 16 * request.content.size(), "tokens as JSON");
+      MemoryCategory::io, request.content.size() < kSmallBlock / 16 ? 0 : 16 * request.content.size(),
+      "tokens as JSON");
   if (!reserved.ok()) return error_response(api_error(reserved.status()));
   const auto put = [&](std::int32_t id) {
     if (count++ > 0) response.body += ',';

@@ -21,14 +21,10 @@ struct Route {
 };
 
 constexpr std::array kRoutes{
-    Route{"/health", Endpoint::health, false},
-    Route{"/v1/models", Endpoint::models, false},
-    Route{"/metrics", Endpoint::metrics, false},
-    Route{"/plan", Endpoint::plan, false},
-    Route{"/v1/chat/completions", Endpoint::chat, true},
-    Route{"/v1/completions", Endpoint::completions, true},
-    Route{"/v1/embeddings", Endpoint::embeddings, true},
-    Route{"/tokenize", Endpoint::tokenize, true},
+    Route{"/health", Endpoint::health, false},           Route{"/v1/models", Endpoint::models, false},
+    Route{"/metrics", Endpoint::metrics, false},         Route{"/plan", Endpoint::plan, false},
+    Route{"/v1/chat/completions", Endpoint::chat, true}, Route{"/v1/completions", Endpoint::completions, true},
+    Route{"/v1/embeddings", Endpoint::embeddings, true}, Route{"/tokenize", Endpoint::tokenize, true},
     Route{"/detokenize", Endpoint::detokenize, true},
 };
 
@@ -110,8 +106,9 @@ std::optional<ApiError> Service::refuse(const HttpHead& head, Endpoint endpoint)
   if (!is_post(endpoint)) return std::nullopt;
   if (head.content_length && *head.content_length > limits->max_body) {
     metrics_.refused("body");
-    return ApiError{.status = 413, .message = fmt::format("a body of {} bytes is more than {}", *head.content_length,
-                                                          limits->max_body)};
+    return ApiError{
+        .status = 413,
+        .message = fmt::format("a body of {} bytes is more than {}", *head.content_length, limits->max_body)};
   }
   if (const int seconds = rate_.take(head.client, limits->requests_per_minute, RateLimiter::Clock::now());
       seconds > 0) {
@@ -184,8 +181,8 @@ HttpResponse Service::get(Endpoint endpoint, std::string_view target) {
       const ServedModel* model = model_;
       HttpResponse response;
       response.type = "text/plain; version=0.0.4; charset=utf-8";
-      response.body = model == nullptr ? metrics_.text(nullptr, nullptr)
-                                       : metrics_.text(&model->session->budget(), model->runner);
+      response.body =
+          model == nullptr ? metrics_.text(nullptr, nullptr) : metrics_.text(&model->session->budget(), model->runner);
       return response;
     }
     default: break;
@@ -225,9 +222,9 @@ HttpResponse Service::models() const {
 }
 
 RequestLimits Service::request_limits(const ServedModel& model) const {
-  return {.vocab = std::min(model.session->config().vocab,
-                            static_cast<std::uint32_t>(model.session->tokenizer()->size())),
-          .context = model.session->kv().context()};
+  return {
+      .vocab = std::min(model.session->config().vocab, static_cast<std::uint32_t>(model.session->tokenizer()->size())),
+      .context = model.session->kv().context()};
 }
 
 Prepared Service::prepare(Endpoint endpoint, std::string_view body) {
@@ -248,7 +245,8 @@ Prepared Service::prepare(Endpoint endpoint, std::string_view body) {
 
 std::optional<ApiError> Service::start(Answering& answering, std::function<void()> wake) {
   const ServedModel& model = *model_;
-  const std::size_t at_once = std::min<std::size_t>(answering.generation->choices(), model.session->plan().ask.parallel);
+  const std::size_t at_once =
+      std::min<std::size_t>(answering.generation->choices(), model.session->plan().ask.parallel);
   if (auto error = too_many(at_once)) return error;
   if (const Status started = answering.generation->start(std::move(wake)); !started.ok()) return api_error(started);
   ++active_;

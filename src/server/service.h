@@ -1,5 +1,5 @@
-// What the server does with a request, whatever carried it here: who may ask, which request is meant, and how it becomes
-// work for the engine. No socket.
+// What the server does with a request, whatever carried it here: who may ask, which request is meant, and how it
+// becomes work for the engine. No socket.
 #pragma once
 
 #include <atomic>
@@ -52,7 +52,17 @@ struct ServedModel {
 };
 
 enum class Endpoint : std::uint8_t {
-  none, health, models, metrics, plan, page, chat, completions, embeddings, tokenize, detokenize,
+  none,
+  health,
+  models,
+  metrics,
+  plan,
+  page,
+  chat,
+  completions,
+  embeddings,
+  tokenize,
+  detokenize,
 };
 
 /// Answers on their way, with what they will look like.
