@@ -147,6 +147,9 @@ def test_settings_start_a_server() -> None:
     command = f"{CARAT} serve {name} --config {DEPLOY}/carat.toml --memory {budget} --port {{port}}"
     with Spawned(command) as spawned:
         assert ask(spawned.port, "GET", "/health")[0] == 200
+        time.sleep(0.3)  # the server sees that its client is gone: stopped while idle, it ends as well
+        spawned.process.terminate()
+        assert spawned.process.wait(20) == 0
 
 
 # --- Kubernetes -----------------------------------------------------------------------------
