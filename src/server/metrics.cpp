@@ -42,6 +42,10 @@ struct Metrics::Families {
   Counter& steps = counter("carat_steps_total", "Forward passes");
   Counter& drafted = counter("carat_drafted_tokens_total", "Tokens drafted from the text so far");
   Counter& accepted = counter("carat_accepted_tokens_total", "Drafted tokens that held");
+  Counter& prefix_lookups = counter("carat_prefix_lookups_total", "Prompts looked up among kept prefixes");
+  Counter& prefix_hits = counter("carat_prefix_hits_total", "Prompts that found a kept prefix");
+  Counter& prefix_evictions = counter("carat_prefix_evictions_total", "Kept prefixes that made room");
+  Counter& preemptions = counter("carat_preemptions_total", "Answers set back and computed again");
 
   prometheus::Family<Gauge>& memory = gauges("carat_memory_bytes", "Bytes of each category of the budget");
   Gauge& budget = gauge("carat_budget_bytes", "The memory budget");
@@ -50,7 +54,8 @@ struct Metrics::Families {
   Gauge& running = gauge("carat_requests_running", "Answers being made");
   Gauge& waiting = gauge("carat_requests_waiting", "Answers that wait for a sequence");
   Gauge& pages = gauge("carat_kv_pages_total", "Pages of global KV");
-  Gauge& free_pages = gauge("carat_kv_pages_free", "Pages of global KV that no sequence holds");
+  Gauge& free_pages = gauge("carat_kv_pages_free", "Pages of global KV that nothing holds");
+  Gauge& prefix_pages = gauge("carat_kv_pages_prefix", "Pages of global KV that kept prefixes hold");
 
   Histogram& input = histogram("carat_input_tokens", "Tokens of a request's prompts", kTokens);
   Histogram& output = histogram("carat_output_tokens", "Tokens of a request's answers", kTokens);
@@ -136,6 +141,11 @@ void Metrics::Families::show_runner(const RunnerState& state) {
   waiting.Set(static_cast<double>(state.waiting()));
   pages.Set(state.engine.pages);
   free_pages.Set(state.engine.free_pages);
+  prefix_pages.Set(state.engine.prefix.pages);
+  raise(prefix_lookups, state.engine.prefix.lookups);
+  raise(prefix_hits, state.engine.prefix.hits);
+  raise(prefix_evictions, state.engine.prefix.evictions);
+  raise(preemptions, state.engine.preemptions);
   raise(prompt_tokens, state.counts.prompt_tokens);
   raise(cached_tokens, state.counts.cached_tokens);
   raise(generated_tokens, state.counts.generated_tokens);
