@@ -237,6 +237,7 @@ Result<Planned> plan_session(const SessionOptions& options) {
   planned.threads = process.threads;
   planned.lowered_by = process.lowered_by;
   planned.whole_head = options.whole_head;
+  planned.grammar = options.grammar;
   planned.cpus = process.cpus;
   planned.budget = std::make_unique<Budget>(process.limit);
   CARAT_ASSIGN(planned.kernels, select_kernel_table(options.isa));
@@ -262,6 +263,10 @@ Result<Planned> plan_session(const SessionOptions& options) {
                    .tokenizer = file.tokenizer_bytes(),
                    .staging = loading_bytes(planned.layout, process.threads)};
   if (!options.random) model.streamable = planned.layout.sizes();
+  if (options.grammar && model.tokenizer > 0) {
+    model.tokenizer += TokenMasks::trie_bytes(file.config.vocab);
+    model.io += TokenMasks::cache_bytes(file.config.vocab);
+  }
   // The directory's entries stay as long as the file is open.
   for (const Reservation& entries : file.directory_memory) model.io += entries.bytes();
   planned.plan = plan_sequences(file.config, model, options, process, kv_default);

@@ -102,9 +102,19 @@ class Preparation {
   }
 
  private:
-  static std::optional<ApiError> constrain(const Constraint& constraint) {
+  std::optional<ApiError> constrain(const Constraint& constraint) {
     if (constraint.kind == Constraint::Kind::none) return std::nullopt;
-    return bad_field(constraint.param, constraint.param + ": answers cannot be held to a form yet");
+    Budget& budget = model_.session->budget();
+    auto grammar = constraint.kind == Constraint::Kind::json_object ? Grammar::json_object(&budget)
+                   : constraint.kind == Constraint::Kind::json_schema
+                       ? Grammar::from_json_schema(constraint.source, &budget)
+                       : Grammar::from_gbnf(constraint.source, &budget);
+    if (!grammar.ok()) {
+      if (grammar.status().code() == StatusCode::no_fit) return api_error(grammar.status());
+      return bad_field(constraint.param, fmt::format("{}: {}", constraint.param, grammar.status().message()));
+    }
+    plan.request.grammar = std::move(grammar).value();
+    return std::nullopt;
   }
 
   const ServedModel& model_;
