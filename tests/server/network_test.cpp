@@ -208,7 +208,7 @@ TEST(Network, ManyThatVanishLeaveNoPageBehind) {
     ASSERT_TRUE(client.connected());
     client.send(Client::request("POST", "/v1/completions", endless(live, i % 3 != 0).dump()));
     state = state * 1664525 + 1013904223;
-    if (state >> 31) client.receive(5);
+    if (state >> 31 && i % 3 != 0) client.receive(5);
     if ((state >> 30) & 1) {
       client.reset();
     } else {
