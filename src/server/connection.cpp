@@ -189,7 +189,7 @@ asio::awaitable<Connection::ReadHead> Connection::read_head(Parser& parser, Exch
   if (const auto length = parser.content_length()) head.content_length = *length;
   const auto id = message["X-Request-Id"];
   exchange.facts = {request_id({id.data(), id.size()}), service_->cors_for(head), head.keep_alive && !finishing_,
-                    head.chunked_allowed};
+                    head.chunked_allowed, service_->degraded()};
   co_return ReadHead::ok;
 }
 

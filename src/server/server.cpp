@@ -147,7 +147,8 @@ class AsioServer final : public Server {
       } else {
         begin_stop();
       }
-      wait_for_signal();
+      // With nothing left to drain, waiting on would keep run() from returning.
+      if (!stopping_ || !connections_.empty()) wait_for_signal();
     });
   }
 
