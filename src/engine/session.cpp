@@ -229,6 +229,22 @@ Plan plan_sequences(const ModelConfig& config, const ModelFacts& model, const Se
   }
 }
 
+/// The plan with snapshots of one prompt and its answer, where it is no worse than `without` them.
+Plan with_turns_kept(const ModelConfig& config, const ModelFacts& model, const SessionOptions& options,
+                     ProcessFacts process, KvType kv_default, Plan without) {
+  constexpr std::uint64_t kSnapshots = 2;
+  PlanAsk ask = without.ask;
+  ask.prefix_bytes = 1;
+  const KvSizes sizes = make_kv_sizes(config, ask);
+  SessionOptions with = options;
+  with.prefix_bytes = (sizes.page_count + kSnapshots) * kPrefixNodeBytes + kSnapshots * sizes.snapshot_bytes;
+  process.lowered_by.clear();  // it has been noted
+  Plan plan = plan_model(config, model, with, process, kv_default);
+  const bool no_worse =
+      plan.fits && plan.ask.context >= without.ask.context && plan.weights.streamed == without.weights.streamed;
+  return no_worse ? plan : without;
+}
+
 }  // namespace
 
 Result<Planned> plan_session(const SessionOptions& options) {
@@ -270,6 +286,9 @@ Result<Planned> plan_session(const SessionOptions& options) {
   // The directory's entries stay as long as the file is open.
   for (const Reservation& entries : file.directory_memory) model.io += entries.bytes();
   planned.plan = plan_sequences(file.config, model, options, process, kv_default);
+  if (options.keep_turns) {
+    planned.plan = with_turns_kept(file.config, model, options, process, kv_default, std::move(planned.plan));
+  }
   return planned;
 }
 

@@ -72,6 +72,9 @@ struct SessionOptions {
   /// For commands that compare numbers: models with float weights run exactly, unless KV types are given.
   bool exact_for_float_weights = false;
   std::optional<SpeedFacts> measured_speed;  ///< default: estimated from the CPU
+  /// In place of prefix_bytes: room to go on behind the last prompt and its answer, where it costs neither context nor
+  /// streaming.
+  bool keep_turns = false;
 };
 
 /// The part of a session that exists before anything is loaded: the header, the plan, the budget.
