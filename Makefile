@@ -79,7 +79,7 @@ lint: build ## layers, formatting, clang-tidy
 	clang-format-16 --dry-run -Werror $(SOURCES)
 	clang-tidy-16 --quiet -p build $(filter src/%.cpp,$(SOURCES))
 
-install: build ## into PREFIX (/usr/local)
+install: build ## program, library, man page, completions: into PREFIX (/usr/local), below DESTDIR if set
 	cmake --install build --prefix $(PREFIX)
 
 clean: ## remove the build folders; models and downloads stay

@@ -4,7 +4,8 @@
 set -euo pipefail
 
 build=(g++ cmake ninja-build ccache python3 nlohmann-json3-dev libcli11-dev libfmt-dev libspdlog-dev libgtest-dev
-       libgmock-dev libbenchmark-dev libssl-dev libutf8proc-dev libboost1.81-dev prometheus-cpp-dev)
+       libgmock-dev libbenchmark-dev libssl-dev libutf8proc-dev libboost1.81-dev prometheus-cpp-dev
+       libcurl4-openssl-dev libedit-dev pkgconf)
 clang=(clang-16 libclang-rt-16-dev)
 format=(clang-format-16 clang-tidy-16)
 arm64=(g++-aarch64-linux-gnu qemu-user)

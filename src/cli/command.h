@@ -85,6 +85,7 @@ void add_perplexity(CLI::App& app, Action& action);
 void add_convert(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_doctor(CLI::App& app, Action& action);
+void add_pull(CLI::App& app, Action& action);
 struct ServeOptions;
 std::shared_ptr<ServeOptions> add_serve(CLI::App& app, Action& action);
 /// All commands, --config and the environment; `serve`, when not null, is set to the options of that command.

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "cli/command.h"
 #include "cli/config_file.h"
+#include "cli/reference.h"
 #include "cli/usage_error.h"
 #include "os/limits.h"
 #include "os/signals.h"
@@ -32,8 +33,8 @@ void name_environment_variables(CLI::App& app) {
 }
 
 /// Help and version go to stdout, which may be closed or full.
-int print_help(const std::string& text) {
-  const Status status = write_stdout(text);
+int print_help(const Result<std::string>& text) {
+  const Status status = text.ok() ? write_stdout(*text) : text.status();
   if (!status.ok()) log_error(status.message());
   return exit_code(status.code());
 }
@@ -71,6 +72,7 @@ int run(int argc, char** argv) {
     fmt::print(stderr, "{}", app.help());
     return exit_code(StatusCode::invalid);
   }
+  if (argc == 3 && argv[1] == kReferenceCommand) return print_help(reference_text(app, argv[2]));
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -107,6 +109,7 @@ void add_commands(CLI::App& app, Action& action, std::shared_ptr<ServeOptions>* 
   add_convert(app, action);
   add_bench(app, action);
   add_doctor(app, action);
+  add_pull(app, action);
   name_environment_variables(app);
 }
 

@@ -31,6 +31,9 @@ struct ServeOptions {
   std::string prefix_cache;  ///< empty: as the plan finds room
   std::uint64_t kv_tokens = 0;
   EngineOptions engine;
+  std::string fallback_model;
+  LadderLimits ladder;
+  bool no_degrade = false;
 };
 
 namespace {
@@ -139,6 +142,38 @@ Status announce(const ServeOptions& options, std::uint16_t port) {
   return print_json({{"event", "listening"}, {"url", url}, {"host", host}, {"port", port}});
 }
 
+/// A smaller model beside the first, for when load is too much. What the first has taken counts as the process's own.
+struct Fallback {
+  std::unique_ptr<Session> session;
+  std::optional<Engine> engine;
+  std::optional<Runner> runner;
+};
+
+Result<std::unique_ptr<Fallback>> load_fallback(const ServeOptions& options, const SessionOptions& first,
+                                                StepTurns& turns, server::Service& service) {
+  auto fallback = std::make_unique<Fallback>();
+  SessionOptions asked = first;
+  asked.model = options.fallback_model;
+  CARAT_ASSIGN(const SessionOptions given, options.common.session());
+  asked.memory = given.memory;
+  asked.context = given.context;
+  asked.prefix_bytes = asked.kv_tokens = 0;
+  asked.parallel = asked.logits_rows = 1;
+  asked.most_parallel = kMostSequences;
+  CARAT_ASSIGN(fallback->session, Session::open(asked, nullptr));
+  CARAT_TRY(need_tokenizer(*fallback->session).status());
+  CARAT_ASSIGN(fallback->engine, Engine::create(*fallback->session));
+  server::ServedModel model;
+  CARAT_ASSIGN(model.chat, chat_template(*fallback->session));
+  fallback->runner.emplace(*fallback->engine, &turns);
+  model.id = std::filesystem::path(options.fallback_model).stem().string();
+  model.session = fallback->session.get();
+  model.runner = &*fallback->runner;
+  model.drafts = options.common.drafts();
+  service.set_fallback(std::move(model));
+  return fallback;
+}
+
 /// Loads the model and answers until the server stops. Everything of it ends here, in order.
 Status load_and_answer(const ServeOptions& options, const server::ServiceLimits& limits, server::Service& service,
                        server::Server& network) {
@@ -158,7 +193,8 @@ Status load_and_answer(const ServeOptions& options, const server::ServiceLimits&
   server::ServedModel model;
   CARAT_ASSIGN(model.chat, chat_template(*session));
   CARAT_TRY(warm_up(*session, engine, !options.no_prefault));
-  Runner runner(engine);
+  StepTurns turns;
+  Runner runner(engine, options.fallback_model.empty() ? nullptr : &turns);
   model.id = model_id(options);
   model.session = session.get();
   model.runner = &runner;
@@ -166,6 +202,10 @@ Status load_and_answer(const ServeOptions& options, const server::ServiceLimits&
   model.plan_json = json_text(plan_json(session->plan(), false));
   const Plan& plan = session->plan();
   if (!options.common.quiet) fmt::print(stderr, "{}", plan_table(plan));
+  std::unique_ptr<Fallback> fallback;
+  if (!options.fallback_model.empty()) {
+    CARAT_ASSIGN(fallback, load_fallback(options, asked, turns, service));
+  }
   log_note(fmt::format("ready: {} answers at once, context {}, loaded in {:.2f} s", plan.ask.parallel, plan.ask.context,
                        session->load_seconds()));
   service.ready(std::move(model));
@@ -173,6 +213,7 @@ Status load_and_answer(const ServeOptions& options, const server::ServiceLimits&
   network.wait();
   notify_service_manager("STOPPING=1");
   runner.stop();
+  if (fallback) fallback->runner->stop();
   return ok_status();
 }
 
@@ -199,7 +240,10 @@ Result<server::ServiceLimits> reread_limits() {
 
 Status run_serve(const ServeOptions& options) {
   CARAT_ASSIGN(const server::ServiceLimits limits, service_limits(options));
-  server::Service service(model_id(options), limits);
+  LadderLimits ladder = options.ladder;
+  if (!options.no_degrade) ladder.steps = {DegradeStep::shorter_answers, DegradeStep::shorter_context};
+  if (!options.fallback_model.empty()) ladder.steps.push_back(DegradeStep::smaller_model);
+  server::Service service(model_id(options), limits, ladder);
   server::ServerOptions network = options.network;
   network.signals = true;
   network.reload = [&service] {
@@ -271,6 +315,15 @@ std::shared_ptr<ServeOptions> add_serve(CLI::App& app, Action& action) {
                       "tokens that the pages of all answers together have room for (default: the context of each)");
   command->add_flag("--preemptible", options->engine.preemptible,
                     "with --kv-tokens: start requests early, and compute some again when pages run out");
+  command->add_flag("--no-degrade", options->no_degrade,
+                    "keep max_tokens and the context when the queue stays full, and refuse what does not fit");
+  command->add_option("--degrade-after", options->ladder.seconds_up, "seconds of a full queue before each step down")
+      ->check(CLI::Range(0.1, 3600.0));
+  command->add_option("--recover-after", options->ladder.seconds_down, "seconds of a short queue before each step up")
+      ->check(CLI::Range(0.1, 3600.0));
+  command->add_option("--fallback-model", options->fallback_model,
+                      "a smaller model that answers when steps before it were not enough; lies beside the first in "
+                      "--memory");
   command->add_option("--model-name", options->model_name, "what clients see (default: the file's name)");
   command->add_option("--max-connections", options->network.max_connections, "connections at once")
       ->check(CLI::Range(1U, 65536U));

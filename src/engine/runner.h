@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "engine/engine.h"
+#include "engine/step_turns.h"
 
 namespace carat {
 
@@ -37,7 +38,8 @@ struct RunnerState {
 class Runner {
  public:
   /// `engine` outlives the runner, and is the runner's alone until it is gone.
-  explicit Runner(Engine& engine);
+  /// `turns`, if any, is shared with other runners on the same CPUs, and outlives all of them.
+  explicit Runner(Engine& engine, StepTurns* turns = nullptr);
   /// Cancels what still waits or runs; sinks are told.
   ~Runner();
   Runner(const Runner&) = delete;
@@ -66,7 +68,10 @@ class Runner {
   RequestSink counted(RequestId id, std::uint64_t prompt_tokens, RequestSink sink);
   void publish();
 
+  bool step();
+
   Engine* engine_;
+  StepTurns* turns_ = nullptr;
   // Of the runner's thread alone.
   std::map<RequestId, RequestId> engine_ids_;
   std::vector<Arrival> taken_;

@@ -131,7 +131,12 @@ void Connection::abort() {
 
 asio::awaitable<void> Connection::serve() {
   const auto self = shared_from_this();
-  while (!finishing_ && co_await wait_for_request() && co_await serve_one()) {
+  // g++ 12 awaits both sides of && whatever the first one gave: no co_await stands in a condition with others.
+  while (!finishing_) {
+    const bool asked = co_await wait_for_request();
+    if (!asked) break;
+    const bool go_on = co_await serve_one();
+    if (!go_on) break;
   }
   boost::system::error_code ignored;
   deadline_.cancel();
@@ -184,7 +189,7 @@ asio::awaitable<Connection::ReadHead> Connection::read_head(Parser& parser, Exch
   if (const auto length = parser.content_length()) head.content_length = *length;
   const auto id = message["X-Request-Id"];
   exchange.facts = {request_id({id.data(), id.size()}), service_->cors_for(head), head.keep_alive && !finishing_,
-                    head.chunked_allowed};
+                    head.chunked_allowed, service_->degraded()};
   co_return ReadHead::ok;
 }
 
@@ -236,7 +241,10 @@ asio::awaitable<std::optional<HttpResponse>> Connection::read_body(Parser& parse
       co_return refuse(api_error(room));
     }
   }
-  if (exchange.head.expects_continue && !co_await write("HTTP/1.1 100 Continue\r\n\r\n")) co_return std::nullopt;
+  if (exchange.head.expects_continue) {
+    const bool told = co_await write("HTTP/1.1 100 Continue\r\n\r\n");
+    if (!told) co_return std::nullopt;
+  }
   set_deadline(limits->body_seconds);
   char block[kBodyBlock];
   while (!parser.is_done()) {
@@ -305,9 +313,8 @@ asio::awaitable<void> Connection::respond(Exchange& exchange, HttpResponse respo
   const std::string_view content = response.content();
   exchange.bytes = content.size();
   if (response.status == 413 || response.status == 408) exchange.facts.keep_alive = false;
-  if (co_await write(response_head(response, exchange.facts, content.size())) && exchange.head.method != "HEAD") {
-    co_await write(content);
-  }
+  co_await write(response_head(response, exchange.facts, content.size()));
+  if (exchange.head.method != "HEAD") co_await write(content);
 }
 
 /// Everything, unless the client leaves or keeps the server waiting: then gone_.
@@ -454,7 +461,8 @@ asio::awaitable<void> Connection::stream_answers(Exchange& exchange) {
     }
     if (news.empty() && !done) events += kQuietEvent;
     if (done) exchange.outcome = "ok";
-    if (!co_await send(exchange, events, done) || done) co_return;
+    const bool sent = co_await send(exchange, events, done);
+    if (!sent || done) co_return;
   }
 }
 

@@ -15,6 +15,7 @@ void append_facts(std::string& head, const HeadFacts& facts) {
   if (!facts.cors_origin.empty()) {
     fmt::format_to(out, "Access-Control-Allow-Origin: {}\r\nVary: Origin\r\n", facts.cors_origin);
   }
+  if (!facts.degraded.empty()) fmt::format_to(out, "X-Carat-Degraded: {}\r\n", facts.degraded);
   fmt::format_to(out, "Connection: {}\r\n\r\n", facts.keep_alive ? "keep-alive" : "close");
 }
 

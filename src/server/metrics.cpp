@@ -57,6 +57,10 @@ struct Metrics::Families {
   Gauge& free_pages = gauge("carat_kv_pages_free", "Pages of global KV that nothing holds");
   Gauge& prefix_pages = gauge("carat_kv_pages_prefix", "Pages of global KV that kept prefixes hold");
 
+  Gauge& prefix_snapshots = gauge("carat_prefix_snapshots", "Snapshots of windows that kept prefixes hold");
+  Gauge& degrade =
+      gauge("carat_degrade_step", "0 none, 1 shorter answers, 2 shorter context, 3 smaller KV, 4 smaller model");
+
   Histogram& input = histogram("carat_input_tokens", "Tokens of a request's prompts", kTokens);
   Histogram& output = histogram("carat_output_tokens", "Tokens of a request's answers", kTokens);
   Histogram& queue_wait = histogram("carat_queue_wait_seconds", "From arrival to the first computed row", kSeconds);
@@ -103,6 +107,8 @@ void Metrics::refused(std::string_view reason) {
   families_->refusals.Add({{"reason", std::string(reason)}}).Increment();
 }
 
+void Metrics::degraded(int step) { families_->degrade.Set(step); }
+
 void Metrics::truncated() { families_->truncations.Increment(); }
 
 void Metrics::generated(const GenerationCounts& counts) {
@@ -141,6 +147,7 @@ void Metrics::Families::show_runner(const RunnerState& state) {
   waiting.Set(static_cast<double>(state.waiting()));
   pages.Set(state.engine.pages);
   free_pages.Set(state.engine.free_pages);
+  prefix_snapshots.Set(state.engine.prefix.snapshots);
   prefix_pages.Set(state.engine.prefix.pages);
   raise(prefix_lookups, state.engine.prefix.lookups);
   raise(prefix_hits, state.engine.prefix.hits);

@@ -61,12 +61,14 @@ class Preparation {
   std::optional<ApiError> finish(GenerationFields& fields, std::uint32_t default_tokens) {
     Request& request = plan.request;
     request.max_tokens = fields.max_tokens.value_or(default_tokens);
+    if (limits_.most_answer > 0) request.max_tokens = std::min(request.max_tokens, limits_.most_answer);
     const std::uint32_t most = limits_.max_request_tokens;
     if (most > 0 && longest_ + (fields.max_tokens ? request.max_tokens : 0) > most) {
       ApiError error = bad_field("max_tokens", fmt::format("{} tokens of prompt and {} of answer are more than the {} "
                                                            "that a request may have",
                                                            longest_, request.max_tokens, most));
       error.code = "token_budget_exceeded";
+      if (limits_.reduced) return unavailable(error.message + " while load is high", "degraded", 5);
       return error;
     }
     if (most > 0) request.max_tokens = std::min(request.max_tokens, most - static_cast<std::uint32_t>(longest_));

@@ -121,7 +121,7 @@ class Live {
   server::Service& service() const { return *service_; }
   server::Server& network() const { return *server_; }
   Runner& runner() const { return *runner_; }
-  Session& session() { return *session_; }
+  Session& session() const { return *session_; }
 
  private:
   LiveOptions options_;

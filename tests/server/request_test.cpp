@@ -99,7 +99,8 @@ TEST(RequestFields, OfBothKinds) {
       {R"("grammar":5)", "grammar"},
       {"\"grammar\":\"" + std::string(70000, 'a') + "\"", "grammar"},
       {"\"temperature\":1,", "-"},
-      {"\"temperature\":nul", "-"},
+      {"\"temperature\":tru", "temperature"},
+      {"\"x\":nul", "-"},
       {"\"x\":" + std::string(100, '['), "-"},
   };
   for (const FieldCase& one : table) {
