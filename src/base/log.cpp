@@ -10,6 +10,7 @@ namespace carat {
 namespace {
 
 std::atomic<LogLevel> level{LogLevel::normal};
+std::atomic<void (*)(LogLevel, std::string_view)> log_sink{nullptr};
 
 spdlog::logger& logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {
@@ -40,12 +41,24 @@ std::string printable(std::string_view message, bool keep_newlines) {
 void set_log_level(LogLevel new_level) { level = new_level; }
 LogLevel log_level() { return level; }
 
+void set_log_sink(void (*sink)(LogLevel level, std::string_view message)) { log_sink = sink; }
+
+namespace {
+
+void log_line(LogLevel of, spdlog::level::level_enum shown_as, std::string_view message) {
+  const std::string line = printable(message);
+  if (const auto sink = log_sink.load(); sink != nullptr) return sink(of, line);
+  logger().log(shown_as, line);
+}
+
+}  // namespace
+
 void log_note(std::string_view message) {
-  if (level != LogLevel::quiet) logger().log(spdlog::level::warn, printable(message));
+  if (level != LogLevel::quiet) log_line(LogLevel::normal, spdlog::level::warn, message);
 }
 void log_detail(std::string_view message) {
-  if (level == LogLevel::verbose) logger().log(spdlog::level::info, printable(message));
+  if (level == LogLevel::verbose) log_line(LogLevel::verbose, spdlog::level::info, message);
 }
-void log_error(std::string_view message) { logger().log(spdlog::level::err, printable(message)); }
+void log_error(std::string_view message) { log_line(LogLevel::quiet, spdlog::level::err, message); }
 
 }  // namespace carat

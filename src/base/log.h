@@ -15,6 +15,9 @@ enum class LogLevel : unsigned char { quiet, normal, verbose };
 void set_log_level(LogLevel level);
 LogLevel log_level();
 
+/// Where messages go instead of stderr; called from any thread. Null: stderr again.
+void set_log_sink(void (*sink)(LogLevel level, std::string_view message));
+
 /// Something the user should know and that changed what happens (a repaired file, a lowered limit).
 void log_note(std::string_view message);
 /// Detail shown with -v only.

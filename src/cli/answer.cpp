@@ -31,7 +31,7 @@ nlohmann::ordered_json token_json(const Tokenizer* tokenizer, const Answer& answ
 }
 
 double Answer::prefill_rate() const {
-  return first_token_seconds > 0 ? static_cast<double>(prompt_tokens) / first_token_seconds : 0;
+  return first_token_seconds > 0 ? static_cast<double>(prompt_tokens - cached_tokens) / first_token_seconds : 0;
 }
 
 double Answer::decode_rate() const {
@@ -57,18 +57,16 @@ Status reserve_details(Session& session, const AnswerOptions& options, Answer& a
 Result<Answer> make_answer(Session& session, Engine& engine, AnswerOptions options) {
   Answer answer;
   answer.prompt_tokens = options.request.prompt.size();
-  const Tokenizer* tokenizer = session.tokenizer();
   const bool details = options.request.wants_logprobs;
-  Utf8Stream utf8;
-  StopStrings stops(options.stop_strings);
+  TextStream text(session.tokenizer(), options.stop_strings);
   Status output;
-  const auto show = [&](const std::string& text) {
-    if (text.empty() || !output.ok()) return;
-    output = grow_reserved(session.budget(), MemoryCategory::io, "text of the answer (smaller -n)", text.size(),
+  const auto show = [&](const std::string& visible) {
+    if (visible.empty() || !output.ok()) return;
+    output = grow_reserved(session.budget(), MemoryCategory::io, "text of the answer (smaller -n)", visible.size(),
                            answer.text, answer.text_room);
     if (!output.ok()) return;
-    answer.text += text;
-    if (options.stream) output = write_stdout(text);
+    answer.text += visible;
+    if (options.stream) output = write_stdout(visible);
   };
   if (details) CARAT_TRY(reserve_details(session, options, answer));
   bool done = false;
@@ -89,15 +87,12 @@ Result<Answer> make_answer(Session& session, Engine& engine, AnswerOptions optio
       answer.listed = event.top.size();
       answer.top.insert(answer.top.end(), event.top.begin(), event.top.end());
     }
-    std::string bytes;
-    std::string characters;
     std::string visible;
-    if (tokenizer != nullptr) tokenizer->append_piece_bytes(event.token, false, bytes);
-    utf8.push(bytes, characters);
-    const bool stopped = stops.push(characters, visible);
+    const bool go_on = text.push(event.token, visible);
     show(visible);
-    return !stopped && output.ok();
+    return go_on && output.ok();
   };
+  sink.started = [&](const StartEvent& event) { answer.cached_tokens = event.cached_tokens; };
   sink.finished = [&](FinishReason reason, const Status& status) {
     done = true;
     answer.reason = reason;
@@ -127,14 +122,9 @@ Result<Answer> make_answer(Session& session, Engine& engine, AnswerOptions optio
     output = ok_status();
   }
   CARAT_TRY(output);
-  if (!stops.stopped()) {
-    std::string rest;
-    std::string visible;
-    utf8.finish(rest);
-    stops.push(rest, visible);
-    stops.finish(visible);
-    show(visible);
-  }
+  std::string rest;
+  text.finish(rest);
+  show(rest);
   answer.first_token_seconds =
       std::chrono::duration<double>((answer.tokens.empty() ? Clock::now() : first) - start).count();
   answer.decode_seconds = std::chrono::duration<double>(last - first).count();

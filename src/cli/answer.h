@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "text/stop_strings.h"
-#include "text/utf8.h"
+#include "engine/text_stream.h"
 
 namespace carat::cli {
 
@@ -35,6 +34,7 @@ struct Answer {
   std::vector<TokenLogprob> top;
   std::size_t listed = 0;
   std::size_t prompt_tokens = 0;
+  std::size_t cached_tokens = 0;  ///< of the prompt, known from earlier turns
   double first_token_seconds = 0;
   double decode_seconds = 0;  ///< after the first token
   DraftCounts drafts;
@@ -46,6 +46,9 @@ struct Answer {
 
 /// One entry of "tokens" of the machine output.
 nlohmann::ordered_json token_json(const Tokenizer* tokenizer, const Answer& answer, std::size_t index);
+
+/// Speed, and the memory table.
+std::string stats_text(Session& session, const Answer& answer);
 
 /// Runs one request to its end, or until a signal. Fails when the request is refused or its logits are not finite.
 Result<Answer> make_answer(Session& session, Engine& engine, AnswerOptions options);

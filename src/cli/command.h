@@ -85,6 +85,11 @@ void add_perplexity(CLI::App& app, Action& action);
 void add_convert(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_doctor(CLI::App& app, Action& action);
+void add_pull(CLI::App& app, Action& action);
+struct ServeOptions;
+std::shared_ptr<ServeOptions> add_serve(CLI::App& app, Action& action);
+/// All commands, --config and the environment; `serve`, when not null, is set to the options of that command.
+void add_commands(CLI::App& app, Action& action, std::shared_ptr<ServeOptions>* serve = nullptr);
 
 /// Writes all of `text` to stdout, unbuffered; a closed or full output is an error, a signal while a reader keeps it
 /// waiting is StatusCode::interrupted.
@@ -93,6 +98,9 @@ Status write_stdout(std::string_view text);
 std::string json_text(const nlohmann::ordered_json& value);
 /// The same on stdout, as a line.
 Status print_json(const nlohmann::ordered_json& value);
+
+/// What `plan --json` prints. `measured`: the expected speed comes from the ceilings of this machine.
+nlohmann::ordered_json plan_json(const Plan& plan, bool measured);
 
 /// "memory" of the machine output: budget, planned, what the process uses, and the categories as they are now.
 nlohmann::ordered_json memory_json(Session& session);

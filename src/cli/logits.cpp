@@ -19,6 +19,7 @@ struct LogitsOptions {
   std::string ids;
   std::string positions;
   std::string out;
+  bool decode = false;
 };
 
 struct PositionRange {
@@ -95,11 +96,13 @@ Status run_logits(const LogitsOptions& options) {
   }
   CARAT_ASSIGN(const PositionRange range, parse_range(options.positions, static_cast<std::uint32_t>(ids.size())));
   CARAT_TRY(out.write(npy_header(range.end - range.begin, session->config().vocab)));
-  CARAT_TRY(for_each_logits(session->decoder(), session->kv(), ids, range.begin, range.end,
-                            [&](std::uint32_t, std::span<const float> row) -> Status {
-                              if (interrupted_by_user()) return interrupted("stopped by a signal");
-                              return out.write(std::as_bytes(row));
-                            }));
+  CARAT_TRY(for_each_logits(
+      session->decoder(), session->kv(), ids, range.begin, range.end,
+      [&](std::uint32_t, std::span<const float> row) -> Status {
+        if (interrupted_by_user()) return interrupted("stopped by a signal");
+        return out.write(std::as_bytes(row));
+      },
+      options.decode ? TokenOrigin::generated : TokenOrigin::prompt));
   CARAT_TRY(out.commit());
   if (!options.common.json) return ok_status();
   return print_json({{"positions", range.end - range.begin}, {"vocab", session->config().vocab}, {"out", options.out}});
@@ -117,6 +120,7 @@ void add_logits(CLI::App& app, Action& action) {
   command->add_option("-f,--file", options->file, "a text file, - for standard input");
   command->add_option("--ids", options->ids, "token ids as a JSON array, used as given");
   command->add_option("--positions", options->positions, "BEGIN:END, half-open (default: all)");
+  command->add_flag("--decode", options->decode, "as generated tokens are computed, not as those of a prompt");
   command->add_option("--out", options->out, "the .npy file: float32 [positions, vocabulary]")->required();
 }
 

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "cli/command.h"
 #include "cli/config_file.h"
+#include "cli/reference.h"
 #include "cli/usage_error.h"
 #include "os/limits.h"
 #include "os/signals.h"
@@ -32,8 +33,8 @@ void name_environment_variables(CLI::App& app) {
 }
 
 /// Help and version go to stdout, which may be closed or full.
-int print_help(const std::string& text) {
-  const Status status = write_stdout(text);
+int print_help(const Result<std::string>& text) {
+  const Status status = text.ok() ? write_stdout(*text) : text.status();
   if (!status.ok()) log_error(status.message());
   return exit_code(status.code());
 }
@@ -62,22 +63,8 @@ int run(int argc, char** argv) {
   keep_huge_pages_to_advised_memory();
   CLI::App app("carat runs Gemma models inside a memory budget you choose.", "carat");
   app.set_version_flag("--version", "carat " CARAT_VERSION);
-  app.set_config("--config", "", "read options from a TOML or INI file");
-  app.config_formatter(std::make_shared<CommandConfig>(app));
-  app.require_subcommand(1);
-  app.footer("`carat COMMAND --help` shows the options of a command, and an example.");
   Action action;
-  add_run(app, action);
-  add_plan(app, action);
-  add_info(app, action);
-  add_tokenize(app, action);
-  add_detokenize(app, action);
-  add_logits(app, action);
-  add_perplexity(app, action);
-  add_convert(app, action);
-  add_bench(app, action);
-  add_doctor(app, action);
-  name_environment_variables(app);
+  add_commands(app, action);
   const SignalGuard signals;
   // A file size limit then fails a write, as a full disk does, instead of killing the process with the file half made.
   std::signal(SIGXFSZ, SIG_IGN);
@@ -85,6 +72,7 @@ int run(int argc, char** argv) {
     fmt::print(stderr, "{}", app.help());
     return exit_code(StatusCode::invalid);
   }
+  if (argc == 3 && argv[1] == kReferenceCommand) return print_help(reference_text(app, argv[2]));
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -103,6 +91,28 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
+
+void add_commands(CLI::App& app, Action& action, std::shared_ptr<ServeOptions>* serve) {
+  app.set_config("--config", "", "read options from a TOML or INI file");
+  app.config_formatter(std::make_shared<CommandConfig>(app));
+  app.require_subcommand(1);
+  app.footer("`carat COMMAND --help` shows the options of a command, and an example.");
+  add_run(app, action);
+  add_plan(app, action);
+  add_info(app, action);
+  const auto options = add_serve(app, action);
+  if (serve != nullptr) *serve = options;
+  add_tokenize(app, action);
+  add_detokenize(app, action);
+  add_logits(app, action);
+  add_perplexity(app, action);
+  add_convert(app, action);
+  add_bench(app, action);
+  add_doctor(app, action);
+  add_pull(app, action);
+  name_environment_variables(app);
+}
+
 }  // namespace carat::cli
 
 int main(int argc, char** argv) {

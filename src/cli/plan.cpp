@@ -42,7 +42,49 @@ Result<Plan> plan_preset(const SessionOptions& asked) {
   return plan_model(config, model, asked, process, KvType::bf16);
 }
 
-nlohmann::ordered_json to_json(const Plan& plan, bool measured) {
+std::string to_text(const Plan& plan, bool measured) {
+  std::string text = fmt::format("ctx {}, {} {}, chunk {}, KV {} local, {} global\n", plan.ask.context,
+                                 plan.ask.parallel, plan.ask.parallel == 1 ? "sequence" : "sequences", plan.ask.chunk,
+                                 name(plan.ask.kv_local), name(plan.ask.kv_global));
+  text += plan_table(plan);
+  if (plan.weights.streamed) {
+    text += fmt::format("  streamed     {} of weights stay in memory, {} are read from a file for each token\n",
+                        human_bytes(plan.weights.resident_bytes), human_bytes(plan.weights.token_bytes));
+  }
+  text += fmt::format("  KV a token   {} bytes global, {} bytes local until the rings are full\n",
+                      plan.global_bytes_per_token, plan.local_bytes_per_token);
+  text += fmt::format(
+      "  room for     ctx {} with these sequences (then {} runs out), or {} sequences with this ctx "
+      "(then {})\n",
+      plan.max_context, name(plan.grows_with_context), plan.max_parallel, name(plan.grows_with_parallel));
+  text +=
+      fmt::format("  expected     prefill {:.0f}, decode {:.0f} tokens/s ({})\n", plan.prefill_tokens_per_s,
+                  plan.decode_tokens_per_s,
+                  measured ? "by the ceilings measured here" : "estimated from the CPU's type; measure: carat doctor");
+  return text;
+}
+
+Status run_plan(const PlanOptions& options) {
+  if (options.common.model.empty() == options.common.preset.empty()) {
+    return invalid("plan: give either a model or --arch PRESET");
+  }
+  CARAT_ASSIGN(const SessionOptions asked, session_options(options));
+  Planned planned;
+  if (!asked.random) {
+    CARAT_ASSIGN(planned, plan_session(asked));
+  } else {
+    CARAT_ASSIGN(planned.plan, plan_preset(asked));
+  }
+  // What a file gives is not measured.
+  const bool measured = asked.measured_speed.has_value() && planned.plan.weights.token_bytes == 0;
+  CARAT_TRY(options.common.json ? print_json(plan_json(planned.plan, measured))
+                                : write_stdout(to_text(planned.plan, measured)));
+  return check_fits(planned);
+}
+
+}  // namespace
+
+nlohmann::ordered_json plan_json(const Plan& plan, bool measured) {
   nlohmann::ordered_json categories;
   for (int i = 0; i < kMemoryCategoryCount; ++i) {
     const auto category = static_cast<MemoryCategory>(i);
@@ -81,48 +123,6 @@ nlohmann::ordered_json to_json(const Plan& plan, bool measured) {
             {"read_per_token", plan.weights.token_bytes}}},
           {"suggestions", std::move(suggestions)}};
 }
-
-std::string to_text(const Plan& plan, bool measured) {
-  std::string text = fmt::format("ctx {}, {} {}, chunk {}, KV {} local, {} global\n", plan.ask.context,
-                                 plan.ask.parallel, plan.ask.parallel == 1 ? "sequence" : "sequences", plan.ask.chunk,
-                                 name(plan.ask.kv_local), name(plan.ask.kv_global));
-  text += plan_table(plan);
-  if (plan.weights.streamed) {
-    text += fmt::format("  streamed     {} of weights stay in memory, {} are read from a file for each token\n",
-                        human_bytes(plan.weights.resident_bytes), human_bytes(plan.weights.token_bytes));
-  }
-  text += fmt::format("  KV a token   {} bytes global, {} bytes local until the rings are full\n",
-                      plan.global_bytes_per_token, plan.local_bytes_per_token);
-  text += fmt::format(
-      "  room for     ctx {} with these sequences (then {} runs out), or {} sequences with this ctx "
-      "(then {})\n",
-      plan.max_context, name(plan.grows_with_context), plan.max_parallel, name(plan.grows_with_parallel));
-  text +=
-      fmt::format("  expected     prefill {:.0f}, decode {:.0f} tokens/s ({})\n", plan.prefill_tokens_per_s,
-                  plan.decode_tokens_per_s,
-                  measured ? "by the ceilings measured here" : "estimated from the CPU's type; measure: carat doctor");
-  return text;
-}
-
-Status run_plan(const PlanOptions& options) {
-  if (options.common.model.empty() == options.common.preset.empty()) {
-    return invalid("plan: give either a model or --arch PRESET");
-  }
-  CARAT_ASSIGN(const SessionOptions asked, session_options(options));
-  Planned planned;
-  if (!asked.random) {
-    CARAT_ASSIGN(planned, plan_session(asked));
-  } else {
-    CARAT_ASSIGN(planned.plan, plan_preset(asked));
-  }
-  // What a file gives is not measured.
-  const bool measured = asked.measured_speed.has_value() && planned.plan.weights.token_bytes == 0;
-  CARAT_TRY(options.common.json ? print_json(to_json(planned.plan, measured))
-                                : write_stdout(to_text(planned.plan, measured)));
-  return check_fits(planned);
-}
-
-}  // namespace
 
 void add_plan(CLI::App& app, Action& action) {
   auto options = std::make_shared<PlanOptions>();

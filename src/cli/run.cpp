@@ -13,14 +13,12 @@
 
 #include "base/log.h"
 #include "cli/answer.h"
+#include "cli/chat.h"
 #include "cli/command.h"
 #include "cli/profile_report.h"
 #include "cli/text_input.h"
 #include "os/file.h"
-#include "os/signals.h"
 #include "os/terminal.h"
-#include "text/chat_template.h"
-#include "text/prompt_tokens.h"
 
 namespace carat::cli {
 namespace {
@@ -90,95 +88,15 @@ Result<AnswerOptions> answer_options(const RunOptions& options, const Session& s
   return answer;
 }
 
-std::string piece_text(const Tokenizer& tokenizer, std::int32_t id) {
-  return id == kNoToken ? std::string() : std::string(tokenizer.piece(id));
-}
-
-Result<ChatTemplate> session_template(const Session& session) {
-  CARAT_ASSIGN(const Tokenizer* tokenizer, need_tokenizer(session));
-  if (session.chat_template().empty()) {
-    return invalid(fmt::format("{}: a base model without a chat template; give the text itself with -p, without --chat",
-                               session.file().path));
-  }
-  return ChatTemplate::create(session.chat_template(), piece_text(*tokenizer, tokenizer->bos()),
-                              piece_text(*tokenizer, tokenizer->eos()));
-}
-
-Result<std::vector<std::int32_t>> chat_tokens(const Session& session, const ChatTemplate& chat,
-                                              const std::vector<ChatMessage>& messages) {
-  CARAT_ASSIGN(const std::vector<PromptSegment> segments, chat.render(messages));
-  return encode_prompt(*session.tokenizer(), segments);
-}
-
-std::vector<ChatMessage> opening(const RunOptions& options) {
-  std::vector<ChatMessage> messages;
-  if (!options.system.empty()) messages.push_back({"system", clean_text(options.system)});
-  return messages;
-}
-
-/// What rendering the messages and their tokens may take.
-Result<Reservation> reserve_rendering(Session& session, const std::vector<ChatMessage>& messages) {
-  std::uint64_t bytes = 0;
-  for (const ChatMessage& message : messages) bytes += message.content.size();
-  return session.budget().try_reserve(MemoryCategory::io, bytes < kSmallText ? 0 : kChatCopies * bytes,
-                                      "rendering the prompt");
-}
-
 Result<InputIds> prompt_tokens(const RunOptions& options, Session& session, const std::string& text) {
   CARAT_ASSIGN(const Tokenizer* tokenizer, need_tokenizer(session));
   if (options.chat) {
     CARAT_ASSIGN(const ChatTemplate chat, session_template(session));
-    std::vector<ChatMessage> messages = opening(options);
+    std::vector<ChatMessage> messages = chat_opening(options.system);
     messages.push_back({"user", text});
-    CARAT_ASSIGN(Reservation room, reserve_rendering(session, messages));
-    CARAT_ASSIGN(std::vector<std::int32_t> ids, chat_tokens(session, chat, messages));
-    return InputIds{std::move(room), std::move(ids)};
+    return encode_chat(session, chat, messages);
   }
   return encode_text(*tokenizer, text, {.special = options.special}, true, session.budget());
-}
-
-/// Keeps the BOS and the end of a prompt that is too long, when that was asked for.
-void truncate_left(std::vector<std::int32_t>& ids, std::uint32_t context, const Tokenizer* tokenizer) {
-  if (ids.size() <= context) return;
-  const bool keep_first = tokenizer != nullptr && ids.front() == tokenizer->bos() && context > 1;
-  const std::size_t cut = ids.size() - context;
-  log_note(fmt::format("{} tokens were cut from the left of the prompt to fit the context of {}", cut, context));
-  const auto begin = ids.begin() + (keep_first ? 1 : 0);
-  ids.erase(begin, begin + static_cast<long>(cut));
-}
-
-/// What the answers' tokens read of a head in two planes; nothing where none did.
-std::string head_text(const Session& session) {
-  const HeadReads& reads = session.decoder().head_reads();
-  if (reads.rows == 0) return "";
-  const double rows = static_cast<double>(reads.rows);
-  const double whole = static_cast<double>(session.weights().head.layout.bytes());
-  return fmt::format("head: {} tokens read {:.1f}% of it, {:.0f} panels of {} whole\n", reads.rows,
-                     100 * static_cast<double>(reads.bytes) / rows / whole, static_cast<double>(reads.panels) / rows,
-                     session.weights().head.layout.panels());
-}
-
-/// What was read of weights that do not stay in memory.
-std::string streamed_text(const Session& session) {
-  const WeightStream* stream = session.weights().stream.get();
-  if (stream == nullptr) return "";
-  return fmt::format("weights: {} read from a file, {} stay in memory\n", human_bytes(stream->bytes_read()),
-                     human_bytes(session.plan().weights.resident_bytes));
-}
-
-std::string drafts_text(const Answer& answer) {
-  if (answer.drafts.drafted == 0) return "";
-  return fmt::format("{} steps, {} of {} drafted tokens held\n", answer.drafts.steps, answer.drafts.accepted,
-                     answer.drafts.drafted);
-}
-
-std::string stats_text(Session& session, const Answer& answer) {
-  return fmt::format(
-      "prompt {} tokens at {:.0f} tokens/s, answer {} tokens at {:.1f} tokens/s, first token after "
-      "{:.3f} s, load {:.3f} s ({}, {} threads)\n{}{}",
-      answer.prompt_tokens, answer.prefill_rate(), answer.tokens.size(), answer.decode_rate(),
-      answer.first_token_seconds, session.load_seconds(), session.kernels().name, session.plan().ask.threads,
-      head_text(session) + streamed_text(session) + drafts_text(answer), memory_table(session));
 }
 
 /// A picture that cannot be written is refused before the work, not after it.
@@ -267,44 +185,19 @@ Status run_once(const RunOptions& options, Session& session, Engine& engine, con
   return answer.interrupted ? interrupted("") : ok_status();
 }
 
-/// Reads turns until the end of input. Ctrl-C ends an answer; at the prompt it leaves.
-Status run_chat(const RunOptions& options, Session& session, Engine& engine) {
-  CARAT_ASSIGN(const ChatTemplate chat, session_template(session));
-  std::vector<ChatMessage> messages = opening(options);
-  const bool prompting = is_terminal(STDOUT_FILENO);
-  LineReader input(STDIN_FILENO);
-  while (true) {
-    if (prompting) CARAT_TRY(write_stdout("> "));
-    CARAT_ASSIGN(const std::optional<std::string> line, input.next());
-    if (!line) break;
-    if (line->empty()) continue;
-    messages.push_back({"user", clean_text(*line)});
-    CARAT_ASSIGN(AnswerOptions asked, answer_options(options, session));
+/// A chat as the options want it.
+Status chat_as_asked(const RunOptions& options, Session& session, Engine& engine, LineEditor* editor) {
+  ChatSetup setup;
+  setup.system = options.system;
+  setup.truncate_left = options.overflow == "truncate-left";
+  setup.stats = options.stats;
+  setup.quiet = options.common.quiet;
+  setup.ask = [&] { return answer_options(options, session); };
+  setup.answered = [&](const Answer& answer) {
     Profile* const profile = session.decoder().profile();
-    if (profile != nullptr) profile->begin();
-    {
-      const ProfileClock clock(profile, ProfileModule::tokenizer);
-      if (profile != nullptr) profile->add_bytes(ProfileModule::tokenizer, line->size());
-      CARAT_ASSIGN(asked.prompt_room, reserve_rendering(session, messages));
-      CARAT_ASSIGN(asked.request.prompt, chat_tokens(session, chat, messages));
-    }
-    if (options.overflow == "truncate-left") {
-      truncate_left(asked.request.prompt, session.kv().context(), session.tokenizer());
-    }
-    auto answer = make_answer(session, engine, std::move(asked));
-    clear_interrupts();
-    if (!answer.ok()) {
-      if (answer.status().code() == StatusCode::io) return std::move(answer).status();
-      log_error(answer.status().message());
-      messages.pop_back();
-      continue;
-    }
-    CARAT_TRY(write_stdout("\n"));
-    if (options.stats || answer->interrupted) fmt::print(stderr, "{}", stats_text(session, *answer));
-    if (profile != nullptr) CARAT_TRY(show_profile(options, make_profile_report(session, *profile, *answer)));
-    messages.push_back({"assistant", answer->text});
-  }
-  return prompting ? write_stdout("\n") : ok_status();
+    return profile == nullptr ? ok_status() : show_profile(options, make_profile_report(session, *profile, answer));
+  };
+  return run_chat(session, engine, setup, editor);
 }
 
 /// Where the prompt comes from; nothing when people are to be asked for it.
@@ -343,13 +236,19 @@ Status run_run(const RunOptions& options) {
   CARAT_TRY(check_profile_file(options));
   CARAT_ASSIGN(const std::optional<InputText> input, prompt_source(options));
   asked.chat = options.chat || !input;
+  std::unique_ptr<LineEditor> editor;
+  if (!input) {
+    editor = open_line_editor();
+    asked.prefix_bytes = turn_memory(asked);
+  }
   if (input) asked.input_bytes = input_room(input->text, options.chat);
   CARAT_ASSIGN(auto session, Session::open(asked, progress_bar("loading", options.common.quiet)));
   CARAT_ASSIGN(Engine engine, Engine::create(*session));
   note_fewer_drafts(options, asked, session->plan());
   Profile profile;
   if (options.profile) session->decoder().set_profile(&profile);
-  return input ? run_once(options, *session, engine, input->text) : run_chat(options, *session, engine);
+  return input ? run_once(options, *session, engine, input->text)
+               : chat_as_asked(options, *session, engine, editor.get());
 }
 
 void add_sampling_options(CLI::App& command, RunOptions& options) {

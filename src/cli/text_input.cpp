@@ -40,9 +40,6 @@ Result<std::uint64_t> text_limit(const CommonOptions& options) {
   return std::min(kMaxTextBytes, process.limit / kCopies);
 }
 
-/// One in three bytes: prose of the large vocabularies has fewer.
-std::size_t expected_tokens(std::string_view text) { return text.size() / 3 + 1; }
-
 }  // namespace
 
 Budget& input_budget() {
@@ -103,10 +100,13 @@ Result<std::optional<std::string>> LineReader::next() {
   }
 }
 
-Result<const Tokenizer*> need_tokenizer(const Session& session) {
-  if (session.tokenizer() != nullptr) return session.tokenizer();
-  return unsupported(
-      fmt::format("{}: the file has no tokenizer; use `logits --ids`, `bench`, `plan` or `info`", session.file().path));
+void truncate_left(std::vector<std::int32_t>& ids, std::uint32_t context, const Tokenizer* tokenizer) {
+  if (ids.size() <= context) return;
+  const bool keep_first = tokenizer != nullptr && ids.front() == tokenizer->bos() && context > 1;
+  const std::size_t cut = ids.size() - context;
+  log_note(fmt::format("{} tokens were cut from the left of the prompt to fit the context of {}", cut, context));
+  const auto begin = ids.begin() + (keep_first ? 1 : 0);
+  ids.erase(begin, begin + static_cast<long>(cut));
 }
 
 Status check_ids(const std::vector<std::int32_t>& ids, std::uint32_t vocab) {
@@ -116,27 +116,6 @@ Status check_ids(const std::vector<std::int32_t>& ids, std::uint32_t vocab) {
     }
   }
   return ok_status();
-}
-
-std::uint64_t input_room(std::string_view text, bool chat) {
-  if (text.size() < kSmallText) return 0;
-  return chat ? kChatCopies * text.size() : (expected_tokens(text) + 1) * sizeof(std::int32_t);
-}
-
-Result<InputIds> encode_text(const Tokenizer& tokenizer, std::string_view text, EncodeOptions options, bool bos,
-                             Budget& budget) {
-  InputIds out;
-  if (text.size() >= kSmallText) {
-    CARAT_TRY(
-        grow_reserved(budget, MemoryCategory::io, "the tokens of a text", expected_tokens(text), out.ids, out.room));
-  }
-  if (bos && tokenizer.add_bos() && tokenizer.bos() != kNoToken) out.ids.push_back(tokenizer.bos());
-  CARAT_TRY(tokenizer.encode(text, options, [&](std::span<const std::int32_t> batch) {
-    CARAT_TRY(grow_reserved(budget, MemoryCategory::io, "the tokens of a text", batch.size(), out.ids, out.room));
-    out.ids.insert(out.ids.end(), batch.begin(), batch.end());
-    return ok_status();
-  }));
-  return out;
 }
 
 Result<InputIds> parse_ids(const std::string& json) {

@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 #include "cli/command.h"
-#include "engine/session.h"
+#include "engine/prompt.h"
 #include "memory/budget.h"
 
 namespace carat::cli {
@@ -47,27 +47,9 @@ class LineReader {
 /// `text` with what is not UTF-8 replaced, with a note.
 std::string clean_text(const std::string& text);
 
-/// The session's tokenizer, or an error that says the file has none.
-Result<const Tokenizer*> need_tokenizer(const Session& session);
+/// Keeps the BOS and the end of a prompt that is longer than the context, with a note.
+void truncate_left(std::vector<std::int32_t>& ids, std::uint32_t context, const Tokenizer* tokenizer);
 
-/// Token ids, and what is reserved for them.
-struct InputIds {
-  Reservation room;
-  std::vector<std::int32_t> ids;
-};
-
-/// Texts below this many bytes are in the plan's fixed part.
-inline constexpr std::size_t kSmallText = 8 << 10;
-/// A rendered prompt: the message, the template's values and output, the segments, and tokens that may be as large.
-inline constexpr std::uint64_t kChatCopies = 16;
-
-/// Bytes that the ids of `text`, or a prompt rendered of it, will need in the budget of the session: what
-/// SessionOptions::input_bytes asks the plan to leave. A text of more tokens than one in three bytes may need more.
-std::uint64_t input_room(std::string_view text, bool chat);
-
-/// The ids of `text`, with the BOS in front if that is asked for and the tokenizer wants one.
-Result<InputIds> encode_text(const Tokenizer& tokenizer, std::string_view text, EncodeOptions options, bool bos,
-                             Budget& budget);
 Status check_ids(const std::vector<std::int32_t>& ids, std::uint32_t vocab);
 /// Token ids of a JSON array such as "[2, 105]".
 Result<InputIds> parse_ids(const std::string& json);

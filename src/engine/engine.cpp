@@ -43,8 +43,20 @@ std::uint64_t Engine::sampler_bytes(std::uint32_t vocab) {
   return measure.report().reserved;
 }
 
-Result<Engine> Engine::create(Session& session) {
-  Engine engine(session);
+Engine::Engine(Session& session, const EngineOptions& options)
+    : session_(&session),
+      options_(options),
+      scheduler_({.rows = session.decoder().max_rows(),
+                  .sequences = session.plan().ask.parallel,
+                  .prompt_rows = session.plan().ask.chunk,
+                  .pages = session.plan().ask.kv_tokens > 0 ? session.kv().pages() : 0,
+                  .preemptible = options.preemptible,
+                  .long_tokens = options.long_tokens}) {}
+
+Result<Engine> Engine::create(Session& session, const EngineOptions& options) {
+  Engine engine(session, options);
+  CARAT_ASSIGN(engine.prefix_,
+               PrefixCache::create(session.budget(), session.config(), session.plan().ask, session.kv()));
   CARAT_ASSIGN(engine.scratch_, SamplerScratch::create(session.budget(), session.config().vocab));
   const std::uint32_t rows = session.decoder().max_rows();
   CARAT_ASSIGN(engine.batch_memory_,
@@ -65,7 +77,7 @@ Result<Engine> Engine::create(Session& session) {
   return engine;
 }
 
-Result<RequestId> Engine::submit(Request request, RequestSink sink) {
+Status Engine::check(const Request& request) const {
   const std::uint32_t context = session_->kv().context();
   const std::uint32_t vocab = session_->config().vocab;
   if (request.prompt.empty()) return invalid("the prompt has no tokens");
@@ -80,7 +92,13 @@ Result<RequestId> Engine::submit(Request request, RequestSink sink) {
                     "--overflow truncate-left",
                     request.prompt.size(), context));
   }
-  CARAT_TRY(validate(request.sampling, vocab));
+  return validate(request.sampling, vocab);
+}
+
+Result<RequestId> Engine::submit(Request request, RequestSink sink) {
+  const std::uint32_t context = session_->kv().context();
+  const std::uint32_t vocab = session_->config().vocab;
+  CARAT_TRY(check(request));
   if (request.wants_logprobs && changes_logits(request.sampling) && unpenalized_.empty()) {
     CARAT_ASSIGN(unpenalized_,
                  Buffer<float>::allocate(session_->budget(), MemoryCategory::logits, vocab, "logits before penalties"));
@@ -98,11 +116,20 @@ Result<RequestId> Engine::submit(Request request, RequestSink sink) {
   running.prompt_tokens = running.token_count = prompt_tokens;
   running.request = std::move(request);
   running.sink = std::move(sink);
-  if (running.request.max_tokens == 0) {
+  if (running.request.max_tokens == 0 && !running.request.prompt_logprobs) {
     end(id, FinishReason::length, ok_status());
     return id;
   }
-  scheduler_.submit(id, static_cast<std::uint32_t>(prompt_tokens));
+  const auto prompt = static_cast<std::uint32_t>(prompt_tokens);
+  const auto most = static_cast<std::uint32_t>(most_tokens - 1);
+  const KvPool& kv = session_->kv();
+  // A page more: the last one of a shared prefix is copied before it is written to.
+  scheduler_.submit({.request = id,
+                     .prompt = prompt,
+                     .most_tokens = most,
+                     .prompt_pages = kv.pages_for(std::min(prompt + 1, context)) + 1,
+                     .most_pages = kv.pages_for(most) + 1,
+                     .after = requests_.contains(running.request.same_prompt_as) ? running.request.same_prompt_as : 0});
   return id;
 }
 
@@ -157,29 +184,25 @@ void Engine::draft(RequestId id, Running& running, std::uint32_t most) {
 }
 
 bool Engine::step() {
+  started_.clear();
+  scheduler_.start(started_);
+  for (const RequestId id : started_) open_sequence(id);
   plan_drafts();
-  const std::span<const StepItem> items = scheduler_.next(started_);
-  for (const RequestId id : started_) {
-    auto sequence = session_->kv().open();
-    CARAT_CHECK(sequence.ok());  // the scheduler starts no more requests than there are sequences
-    requests_.at(id).sequence = *sequence;
-    requests_.at(id).open = true;
-    if (!lookups_.empty()) lookups_[*sequence].clear();
-  }
+  const std::span<const StepItem> items = next_items();
   if (items.empty()) return false;
-  for (const StepItem& item : items) {
-    Running& running = requests_.at(item.request);
-    const Status room = session_->kv().reserve(running.sequence, item.first + item.count);
-    CARAT_CHECK(room.ok());  // the pool holds `parallel` sequences of the whole context
-  }
   const bool answers_only =
-      std::all_of(items.begin(), items.end(), [](const StepItem& item) { return item.generated; });
+      std::all_of(items.begin(), items.end(), [](const StepItem& item) { return item.generated && !item.again; });
   forward_seconds_ = 0;
   {
     const AddedTime time(forward_seconds_);
     run_batch(items);
   }
-  scheduler_.completed();
+  ran_.clear();
+  for (const StepItem& item : items) {
+    if (!item.generated) ran_.push_back(item);
+  }
+  scheduler_.completed(forward_seconds_);
+  keep_prompts(ran_);
   take_tokens();
   settle_drafts(answers_only);
   return true;
@@ -190,18 +213,22 @@ void Engine::take_tokens() {
   Decoder& decoder = session_->decoder();
   if (const Status read = decoder.stream_status(); !read.ok()) return fail_all(read);
   RequestId diverged = 0;  // its rows behind are those of tokens that were not chosen
-  for (std::uint32_t first = 0; first < logits_of_.size(); first += decoder.max_logits_rows()) {
-    const std::uint32_t count =
-        std::min(decoder.max_logits_rows(), static_cast<std::uint32_t>(logits_of_.size()) - first);
+  for (std::uint32_t first = 0; first < logits_of_.size();) {
+    const std::uint32_t count = rows_of_one_kind(first);
+    const bool scored = logits_of_[first].prompt_token > 0;
     std::span<float> logits;
     {
       const AddedTime time(forward_seconds_);
-      logits = top_logits(first, count);
+      logits = scored ? decoder.logits(first, count) : top_logits(first, count);
     }
     if (const Status read = decoder.stream_status(); !read.ok()) return fail_all(read);
     for (std::uint32_t r = 0; r < count; ++r) {
-      const auto [id, draft] = logits_of_[first + r];
+      const auto [id, draft, prompt_token] = logits_of_[first + r];
       if (id == diverged) continue;
+      if (scored) {
+        score_prompt_token(id, prompt_token, logits.subspan(r * vocab, vocab));
+        continue;
+      }
       take_token(id, logits.subspan(r * vocab, vocab));
       const auto running = requests_.find(id);
       if (running == requests_.end()) continue;
@@ -212,7 +239,33 @@ void Engine::take_tokens() {
       ++running->second.accepted;
       ++draft_counts_.accepted;
     }
+    first += count;
   }
+}
+
+/// From row `first` of the step's logits, as many as are computed at a time. Scored rows and those that are chosen from
+/// take different forms: they do not share a pass over the head.
+std::uint32_t Engine::rows_of_one_kind(std::uint32_t first) const {
+  const std::uint32_t most = session_->decoder().max_logits_rows();
+  const bool scored = logits_of_[first].prompt_token > 0;
+  std::uint32_t end = first + 1;
+  while (end < logits_of_.size() && end < first + most && (logits_of_[end].prompt_token > 0) == scored) ++end;
+  return end - first;
+}
+
+void Engine::score_prompt_token(RequestId id, std::uint32_t index, std::span<const float> logits) {
+  const auto found = requests_.find(id);
+  if (found == requests_.end()) return;
+  Running& running = found->second;
+  if (index <= running.scored || index >= running.prompt_tokens) return;  // read again after it gave its pages away
+  running.scored = index;
+  const auto normalizer = log_normalizer(logits);
+  if (!normalizer.ok()) return end(id, FinishReason::error, normalizer.status());
+  top_.resize(std::min<std::size_t>(running.request.logprobs, kListedCandidates));
+  const std::size_t listed = top_logprobs(logits, *normalizer, top_, scratch_);
+  const std::int32_t token = running.room[index];
+  const auto logprob = static_cast<float>(logits[static_cast<std::size_t>(token)] - *normalizer);
+  if (running.sink.prompt_token) running.sink.prompt_token({token, logprob, std::span(top_).first(listed)});
 }
 
 /// What was drafted and not chosen goes, and what the step says of costs and of the text is noted.
@@ -283,7 +336,9 @@ void Engine::run_batch(std::span<const StepItem> items) {
       positions_.push_back(static_cast<std::int32_t>(i));
     }
     const auto end = static_cast<std::uint32_t>(tokens_.size());
-    if (item.generated) {
+    if (item.again) {
+      batch.generated_rows += item.count;
+    } else if (item.generated) {
       batch.generated_rows += item.count;
       running.drafted = item.count - 1;
       draft_counts_.drafted += running.drafted;
@@ -291,9 +346,16 @@ void Engine::run_batch(std::span<const StepItem> items) {
         logits_rows_.push_back(row);
         logits_of_.push_back({item.request, row + 1 < end ? tokens_[row + 1] : kNoDraft});
       }
-    } else if (item.wants_logits) {
-      logits_rows_.push_back(end - 1);
-      logits_of_.push_back({item.request, kNoDraft});
+    } else {
+      const std::uint32_t scored = running.request.prompt_logprobs ? item.count - (item.wants_logits ? 1 : 0) : 0;
+      for (std::uint32_t i = 0; i < scored; ++i) {
+        logits_rows_.push_back(end - item.count + i);
+        logits_of_.push_back({item.request, kNoDraft, item.first + i + 1});
+      }
+      if (item.wants_logits) {
+        logits_rows_.push_back(end - 1);
+        logits_of_.push_back({item.request, kNoDraft});
+      }
     }
     seq_begin_.push_back(end);
     sequences_.push_back(running.sequence);
@@ -317,6 +379,7 @@ void Engine::take_token(RequestId id, std::span<float> logits) {
   if (profile != nullptr) profile->add_bytes(ProfileModule::sampling, logits.size_bytes());
   Running& running = requests_.at(id);
   const Request& request = running.request;
+  if (request.max_tokens == 0) return end(id, FinishReason::length, ok_status());  // its prompt alone was scored
   TokenEvent event;
   double normalizer = 0;
   std::size_t listed = 0;
@@ -362,7 +425,10 @@ void Engine::end(RequestId id, FinishReason reason, const Status& status) {
   Running running = std::move(found->second);
   requests_.erase(found);
   scheduler_.finish(id);
-  if (running.open) session_->kv().close(running.sequence);
+  if (running.open) {
+    if (reason == FinishReason::stop || reason == FinishReason::length) keep_answer(running);
+    session_->kv().close(running.sequence);
+  }
   if (running.sink.finished) running.sink.finished(reason, status);
 }
 

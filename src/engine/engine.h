@@ -14,6 +14,7 @@
 #include "engine/prompt_lookup.h"
 #include "engine/scheduler.h"
 #include "engine/session.h"
+#include "kv/prefix_cache.h"
 #include "sampling/generator.h"
 #include "sampling/logprobs.h"
 #include "sampling/params.h"
@@ -33,11 +34,20 @@ struct TokenEvent {
   std::span<const TokenLogprob> top;
 };
 
+/// A request has a sequence: its prompt is about to be read.
+struct StartEvent {
+  std::uint32_t cached_tokens = 0;  ///< of its prompt that need not be computed
+};
+
 /// Called on the thread that runs Engine::step(). A sink may submit and cancel, its own request included.
 struct RequestSink {
   /// Returns false to end the answer here (a stop string, a client that left).
   std::function<bool(const TokenEvent&)> token;
   std::function<void(FinishReason, const Status&)> finished;
+  /// Once more, with 0, for a request that gave its pages to others.
+  std::function<void(const StartEvent&)> started;
+  /// Each token of the prompt but the first, in order, of a request with prompt_logprobs. Must not cancel or submit.
+  std::function<void(const TokenEvent&)> prompt_token;
 };
 
 /// Whether tokens are drafted from the request's own text and verified together. The answer is the same to the bit.
@@ -63,12 +73,35 @@ struct Request {
   std::uint32_t logprobs = 0;             ///< how many alternatives a token reports
   bool wants_logprobs = false;
   Drafts drafts = Drafts::automatic;  ///< of a session that was opened with draft_tokens
+  bool keep_prefix = true;            ///< what it computes may serve later requests
+  bool prompt_logprobs = false;       ///< see RequestSink::prompt_token; all of the prompt is computed
+  /// A request of the same prompt that this one waits for, to go on from what that one computed; 0: none.
+  RequestId same_prompt_as = 0;
+};
+
+struct EngineOptions {
+  /// Only what was computed as a prompt serves later ones: these then get the bits of a run from the start. What was
+  /// generated has rounded differently (docs/prefix_cache.md).
+  bool exact_prefix = false;
+  /// With SessionOptions::kv_tokens: requests start before their longest answer has room, and may be computed again.
+  bool preemptible = false;
+  std::uint32_t long_tokens = 1024;  ///< see SchedulerLimits
+};
+
+/// For metrics.
+struct EngineState {
+  std::size_t running = 0;
+  std::size_t waiting = 0;
+  std::uint64_t preemptions = 0;
+  PrefixUse prefix;
+  std::uint32_t pages = 0;
+  std::uint32_t free_pages = 0;
 };
 
 /// One thread drives it. Answers are the same alone and in a batch (architecture: Batch).
 class Engine {
  public:
-  static Result<Engine> create(Session& session);
+  static Result<Engine> create(Session& session, const EngineOptions& options = {});
   /// What create() adds to the plan's logits category.
   static std::uint64_t sampler_bytes(std::uint32_t vocab);
   /// What create() adds to the plan's io category: tokens and positions of a batch of `rows`.
@@ -80,6 +113,11 @@ class Engine {
   bool step();
   void cancel(RequestId request);
   const DraftCounts& draft_counts() const { return draft_counts_; }
+  EngineState state() const;
+  /// Nothing waits or runs.
+  bool idle() const { return requests_.empty(); }
+  /// What submit() refuses. Any thread may ask, at any time.
+  Status check(const Request& request) const;
 
  private:
   struct Running {
@@ -98,6 +136,7 @@ class Engine {
 
     DraftPolicy policy;
     LookupMatch match;          ///< what this step's draft was taken from
+    std::uint32_t scored = 0;   ///< tokens of the prompt that were reported to prompt_token
     std::uint32_t drafted = 0;  ///< tokens of this step, in `room` behind token_count
     std::uint32_t accepted = 0;
   };
@@ -105,12 +144,11 @@ class Engine {
   struct LogitsRow {
     RequestId request = 0;
     std::int32_t draft = kNoDraft;
+    std::uint32_t prompt_token = 0;  ///< > 0: the row is not chosen from, it scores this token of the prompt
   };
   static constexpr std::int32_t kNoDraft = -1;
 
-  explicit Engine(Session& session)
-      : session_(&session),
-        scheduler_({session.decoder().max_rows(), session.plan().ask.parallel, session.plan().ask.chunk}) {}
+  Engine(Session& session, const EngineOptions& options);
   /// How many of the largest logits decide the request's next token; 0: all of them.
   static std::uint32_t deciding_logits(const Request& request);
   std::span<float> top_logits(std::uint32_t first, std::uint32_t count);
@@ -121,14 +159,27 @@ class Engine {
   void plan_drafts();
   std::uint32_t most_drafts(const Running& running) const;
   void draft(RequestId id, Running& running, std::uint32_t most);
+  void open_sequence(RequestId id);
+  Result<SequenceId> open_or_share(Running& running, std::uint32_t& computed, std::uint32_t& branch);
+  std::span<const StepItem> next_items();
+  bool make_room(const StepItem& item);
+  void preempt(RequestId id);
+  void keep_prompts(std::span<const StepItem> items);
+  void keep_answer(Running& running);
   void run_batch(std::span<const StepItem> items);
   void take_tokens();
+  std::uint32_t rows_of_one_kind(std::uint32_t first) const;
+  void score_prompt_token(RequestId id, std::uint32_t index, std::span<const float> logits);
   void settle_drafts(bool answers_only);
   void take_token(RequestId id, std::span<float> logits);
   void end(RequestId id, FinishReason reason, const Status& status);
 
   Session* session_;
+  EngineOptions options_;
   Scheduler scheduler_;
+  PrefixCache prefix_;
+  std::uint64_t preemptions_ = 0;
+  std::vector<StepItem> ran_;  ///< of this step, with prompt rows
   SamplerScratch scratch_;
   Buffer<float> unpenalized_;  ///< [vocab] of the row being sampled; allocated by the first request that needs it
   std::map<RequestId, Running> requests_;

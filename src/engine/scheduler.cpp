@@ -5,15 +5,87 @@
 
 namespace carat {
 
-void Scheduler::submit(RequestId request, std::uint32_t prompt_tokens) {
-  CARAT_CHECK(prompt_tokens > 0);
-  waiting_.push_back({request, prompt_tokens});
+void Scheduler::submit(const Submission& submission) {
+  CARAT_CHECK(submission.prompt > 0);
+  const Class kind = submission.most_tokens > limits_.long_tokens ? kLong : kShort;
+  waiting_[kind].push_back({.asked = submission, .kind = kind});
 }
 
 Scheduler::Entry* Scheduler::find(RequestId request) {
   const auto entry =
-      std::find_if(running_.begin(), running_.end(), [&](const Entry& e) { return e.request == request; });
+      std::find_if(running_.begin(), running_.end(), [&](const Entry& e) { return e.asked.request == request; });
   return entry == running_.end() ? nullptr : &*entry;
+}
+
+const Scheduler::Entry* Scheduler::find(RequestId request) const { return const_cast<Scheduler*>(this)->find(request); }
+
+/// What admission counts for a request.
+std::uint32_t Scheduler::pages_of(const Entry& entry) const {
+  if (limits_.pages == 0) return 0;
+  return std::min(limits_.pages, limits_.preemptible ? entry.asked.prompt_pages : entry.asked.most_pages);
+}
+
+bool Scheduler::can_start(const Entry& entry) const {
+  if (running_.size() >= limits_.sequences) return false;
+  if (limits_.pages > 0 && pages_taken_ + pages_of(entry) > limits_.pages) return false;
+  const RequestId leader = entry.asked.after;
+  if (leader == 0) return true;
+  if (const Entry* running = find(leader); running != nullptr) return !running->reading();
+  return std::none_of(waiting_.begin(), waiting_.end(), [&](const std::deque<Entry>& queue) {
+    return std::any_of(queue.begin(), queue.end(), [&](const Entry& e) { return e.asked.request == leader; });
+  });
+}
+
+/// Long requests leave a quarter of the sequences to short ones, always, so that a short one finds one soon. Short ones
+/// leave as many to long ones that wait.
+bool Scheduler::may_take_sequence(Class kind) const {
+  if (limits_.sequences == 1) return true;
+  const Class other = kind == kShort ? kLong : kShort;
+  if (kind == kShort && waiting_[kLong].empty()) return true;
+  const std::uint32_t share = std::max(1U, limits_.sequences / 4);
+  const auto mine = static_cast<std::uint32_t>(
+      std::count_if(running_.begin(), running_.end(), [&](const Entry& entry) { return entry.kind != other; }));
+  return mine < limits_.sequences - share;
+}
+
+/// Which queue the next request comes from; none while nobody can start.
+std::optional<Scheduler::Class> Scheduler::next_class() const {
+  // Who was passed over too often is waited for: nobody else starts.
+  for (const Class kind : {kLong, kShort}) {
+    if (waiting_[kind].empty() || waiting_[kind].front().passed < kPatience) continue;
+    const bool in_turn = find(waiting_[kind].front().asked.after) != nullptr;  // waits for one that runs, not for room
+    if (can_start(waiting_[kind].front()) && may_take_sequence(kind)) return kind;
+    if (!in_turn) return std::nullopt;
+  }
+  for (const Class kind : {kShort, kLong}) {
+    if (!waiting_[kind].empty() && may_take_sequence(kind) && can_start(waiting_[kind].front())) return kind;
+  }
+  return std::nullopt;
+}
+
+void Scheduler::start(std::vector<RequestId>& started) {
+  while (const std::optional<Class> kind = next_class()) {
+    Entry entry = waiting_[*kind].front();
+    waiting_[*kind].pop_front();
+    entry.passed = 0;
+    pages_taken_ += pages_of(entry);
+    const Class other = *kind == kShort ? kLong : kShort;
+    if (!waiting_[other].empty()) ++waiting_[other].front().passed;
+    started.push_back(entry.asked.request);
+    running_.push_back(entry);
+  }
+}
+
+void Scheduler::begin_at(RequestId request, std::uint32_t tokens, std::uint32_t boundary) {
+  Entry* entry = find(request);
+  CARAT_CHECK(entry != nullptr && tokens < entry->asked.prompt);
+  entry->done = tokens;
+  entry->boundary = boundary;
+}
+
+bool Scheduler::is_boundary(RequestId request, std::uint32_t tokens) const {
+  const Entry* entry = find(request);
+  return entry != nullptr && entry->boundary == tokens;
 }
 
 void Scheduler::draft(RequestId request, std::uint32_t rows) {
@@ -21,53 +93,118 @@ void Scheduler::draft(RequestId request, std::uint32_t rows) {
 }
 
 bool Scheduler::answers_only() const {
-  return (waiting_.empty() || running_.size() >= limits_.sequences) &&
-         std::none_of(running_.begin(), running_.end(), [](const Entry& entry) { return entry.reading(); });
+  return std::none_of(running_.begin(), running_.end(), [](const Entry& entry) { return entry.reading(); });
 }
 
-std::span<const StepItem> Scheduler::next(std::vector<RequestId>& started) {
-  started.clear();
-  items_.clear();
-  while (!waiting_.empty() && running_.size() < limits_.sequences) {
-    started.push_back(waiting_.front().request);
-    running_.push_back(waiting_.front());
-    waiting_.pop_front();
-  }
+/// Rows of answers, and drafts behind them; returns the rows that are left.
+std::uint32_t Scheduler::add_answers(std::uint32_t rows) {
   const auto answers = static_cast<std::uint32_t>(
       std::count_if(running_.begin(), running_.end(), [](const Entry& entry) { return !entry.reading(); }));
-  std::uint32_t rows = limits_.rows;
+  step_has_answers_ = answers > 0;
   std::uint32_t drafts = rows - std::min(rows, answers);
   for (Entry& entry : running_) {
     const std::uint32_t draft = std::min({std::exchange(entry.draft, 0U), drafts, limits_.prompt_rows - 1});
     if (entry.reading() || rows == 0) continue;
-    items_.push_back({entry.request, entry.done, 1 + draft, true, true});
+    items_.push_back({entry.asked.request, entry.done, 1 + draft, true, true});
     rows -= 1 + draft;
     drafts -= draft;
   }
-  rows = std::min(rows, limits_.prompt_rows);
-  for (const Entry& entry : running_) {
-    if (!entry.reading() || rows == 0) continue;
-    const std::uint32_t count = std::min(rows, entry.prompt - entry.done);
-    items_.push_back({entry.request, entry.done, count, false, entry.done + count == entry.prompt});
+  return rows;
+}
+
+/// The next rows of what the request has to read, `rows` at most; returns how many.
+std::uint32_t Scheduler::add_reading(Entry& entry, std::uint32_t rows) {
+  const bool again = entry.done >= entry.asked.prompt;
+  std::uint32_t end = again ? entry.given() : entry.asked.prompt;
+  if (!again && entry.boundary > entry.done) end = std::min(end, entry.boundary);
+  const std::uint32_t count = std::min(rows, end - entry.done);
+  if (count == 0) return 0;
+  entry.skipped = 0;
+  // The token behind the prompt of a preempted request is known.
+  const bool decides = !again && entry.known <= entry.asked.prompt && entry.done + count == entry.asked.prompt;
+  const StepItem item{entry.asked.request, entry.done, count, again, decides, again};
+  if (again) {
+    items_.insert(std::find_if(items_.begin(), items_.end(), [](const StepItem& i) { return !i.generated; }), item);
+  } else {
+    items_.push_back(item);
+  }
+  return count;
+}
+
+std::span<const StepItem> Scheduler::next() {
+  items_.clear();
+  std::uint32_t rows = std::min(add_answers(limits_.rows), limits_.prompt_rows);
+  const auto reads = [](Class kind) { return [kind](const Entry& e) { return e.kind == kind && e.reading(); }; };
+  const bool shorts = std::any_of(running_.begin(), running_.end(), reads(kShort));
+  const bool longs = std::any_of(running_.begin(), running_.end(), reads(kLong));
+  std::uint32_t long_rows = shorts || step_has_answers_ ? std::min(rows, limits_.mixed_rows) : rows;
+  if (longs && step_has_answers_ && owed_seconds_ > 0) {
+    std::uint32_t skipped = 0;
+    for (Entry& entry : running_) {
+      if (entry.kind == kLong && entry.reading()) skipped = std::max(skipped, ++entry.skipped);
+    }
+    if (skipped <= kMostSkipped) long_rows = 0;
+  }
+  // Short prompts leave a quarter to long ones.
+  std::uint32_t short_rows = longs ? rows - std::min(long_rows, rows / 4) : rows;
+  for (Entry& entry : running_) {
+    if (entry.kind != kShort || !entry.reading()) continue;
+    const std::uint32_t count = add_reading(entry, short_rows);
+    short_rows -= count;
     rows -= count;
   }
+  rows = std::min(rows, long_rows);
+  for (Entry& entry : running_) {
+    if (entry.kind == kLong && entry.reading()) rows -= add_reading(entry, rows);
+  }
+  step_has_prompts_ =
+      std::any_of(items_.begin(), items_.end(), [](const StepItem& item) { return !item.generated || item.again; });
   return items_;
 }
 
-void Scheduler::completed() {
+void Scheduler::completed(double seconds) {
   for (const StepItem& item : items_) {
     if (Entry* entry = find(item.request); entry != nullptr) entry->done += item.count;
   }
   items_.clear();
+  if (!step_has_answers_) {
+    owed_seconds_ = 0;
+  } else if (step_has_prompts_) {
+    owed_seconds_ += std::max(0.0, seconds - answer_seconds_);
+  } else {
+    owed_seconds_ = std::max(0.0, owed_seconds_ - seconds);
+    answer_seconds_ = answer_seconds_ == 0 ? seconds : 0.9 * answer_seconds_ + 0.1 * seconds;
+  }
 }
 
 void Scheduler::retracted(RequestId request, std::uint32_t rows) {
   if (Entry* entry = find(request); entry != nullptr) entry->done -= rows;
 }
 
+std::optional<RequestId> Scheduler::victim() const {
+  if (running_.size() < 2) return std::nullopt;
+  return running_.back().asked.request;
+}
+
+void Scheduler::preempted(RequestId request, std::uint32_t tokens) {
+  const auto found = std::find_if(running_.begin(), running_.end(),
+                                  [&](const Entry& entry) { return entry.asked.request == request; });
+  CARAT_CHECK(found != running_.end());
+  Entry entry = *found;
+  running_.erase(found);
+  pages_taken_ -= pages_of(entry);
+  entry.known = tokens > entry.asked.prompt ? tokens : 0;
+  entry.done = entry.draft = entry.boundary = 0;
+  // It must find room for what it had, or it would be the next to go again.
+  entry.asked.prompt_pages = entry.asked.most_pages;
+  waiting_[entry.kind].push_front(entry);
+}
+
 void Scheduler::finish(RequestId request) {
-  std::erase_if(running_, [&](const Entry& entry) { return entry.request == request; });
-  std::erase_if(waiting_, [&](const Entry& entry) { return entry.request == request; });
+  if (const Entry* entry = find(request); entry != nullptr) pages_taken_ -= pages_of(*entry);
+  const auto is_it = [&](const Entry& entry) { return entry.asked.request == request; };
+  std::erase_if(running_, is_it);
+  for (std::deque<Entry>& queue : waiting_) std::erase_if(queue, is_it);
 }
 
 }  // namespace carat

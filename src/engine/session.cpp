@@ -151,6 +151,8 @@ Plan plan_model(const ModelConfig& config, const ModelFacts& model, const Sessio
   ask.eviction = options.eviction;
   ask.kept_tokens = options.kept_tokens;
   ask.logits_rows = options.logits_rows;
+  ask.prefix_bytes = options.prefix_bytes;
+  ask.kv_tokens = options.kv_tokens;
   ask.threads = static_cast<std::uint32_t>(process.threads);
   const std::uint32_t wanted = std::min(config.context, options.default_context);
   if (options.context) {
@@ -209,6 +211,26 @@ Status check_kv_options(const ModelConfig& config, const SessionOptions& options
   return ok_status();
 }
 
+namespace {
+
+/// The plan for as many sequences as fit, where their number is not given: each has a row of logits of its own.
+Plan plan_sequences(const ModelConfig& config, const ModelFacts& model, const SessionOptions& options,
+                    const ProcessFacts& process, KvType kv_default) {
+  SessionOptions asked = options;
+  asked.parallel = options.most_parallel > 0 ? options.most_parallel : options.parallel;
+  while (true) {
+    if (options.most_parallel > 0) asked.logits_rows = asked.parallel;
+    asked.input_bytes = options.input_bytes + asked.parallel * options.sequence_bytes;
+    Plan plan = plan_model(config, model, asked, process, kv_default);
+    const std::uint32_t wanted = options.context.value_or(std::min(config.context, options.wanted_context));
+    const bool good = plan.fits && !plan.weights.streamed && plan.ask.context >= wanted;
+    if (options.most_parallel == 0 || good || asked.parallel == 1) return plan;
+    asked.parallel /= 2;
+  }
+}
+
+}  // namespace
+
 Result<Planned> plan_session(const SessionOptions& options) {
   Planned planned;
   CARAT_ASSIGN(const ProcessFacts process, process_facts(options.memory, options.threads));
@@ -242,7 +264,7 @@ Result<Planned> plan_session(const SessionOptions& options) {
   if (!options.random) model.streamable = planned.layout.sizes();
   // The directory's entries stay as long as the file is open.
   for (const Reservation& entries : file.directory_memory) model.io += entries.bytes();
-  planned.plan = plan_model(file.config, model, options, process, kv_default);
+  planned.plan = plan_sequences(file.config, model, options, process, kv_default);
   return planned;
 }
 

@@ -72,6 +72,27 @@ class KvPool {
   /// (cosine[i], sine[i]), head_dim / 2 of each. The pages are the sequence's own. Quantized keys are quantized anew.
   void turn_keys(SequenceId sequence, std::uint32_t layer, std::uint32_t begin, const float* cosine, const float* sine);
 
+  /// Whether sequences can begin with pages of earlier ones: not with `auto`, eviction, or without global layers.
+  bool shares_prefixes() const;
+  /// What the sequence's table holds: pages_for its tokens.
+  std::span<const std::uint32_t> pages_of(SequenceId sequence) const;
+  /// A reference to a page beside those of sequences.
+  void share_page(std::uint32_t page);
+  void release_page(std::uint32_t page);
+  /// Bytes of save_windows().
+  std::uint64_t snapshot_bytes() const { return sizes_.snapshot_bytes; }
+  /// Whether the rings hold all that the sequence's last token and the next one see.
+  bool can_save(SequenceId sequence) const;
+  /// Copies what local layers and tails hold of the sequence as it stands: of rings, the window alone.
+  void save_windows(SequenceId sequence, std::byte* to) const;
+  /// A sequence that goes on behind `tokens` tokens in `pages`; `windows` as saved when there were as many (null: a
+  /// model without local layers and tails). Fails with no_fit when no slot is free.
+  Result<SequenceId> open_with(std::span<const std::uint32_t> pages, std::uint32_t tokens, const std::byte* windows);
+  /// Free pages that reserve() would take, the copy of a shared one that is partly filled included.
+  std::uint32_t pages_wanted(SequenceId sequence, std::uint32_t tokens) const;
+  /// Pages for the first `tokens` tokens of a sequence.
+  std::uint32_t pages_for(std::uint32_t tokens) const;
+
   /// The tiles of one sequence in one layer; valid until the sequence grows, shrinks or closes.
   KvView view(SequenceId sequence, std::uint32_t layer) const;
 
@@ -111,7 +132,7 @@ class KvPool {
     return local_.data() + sequence * sizes_.ring_bytes + place.offset;
   }
   std::byte* tail(SequenceId sequence, const LayerPlace& place) const;
-  std::uint32_t pages_for(std::uint32_t tokens) const;
+  void copy_tails(SequenceId sequence, std::byte* to, const std::byte* from) const;
   Status grow_pages(SequenceId sequence, std::uint32_t wanted);
   Status own_partial_page(SequenceId sequence);
   std::uint32_t most_evictable(SequenceId sequence, std::uint32_t movable) const;

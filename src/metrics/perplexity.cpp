@@ -29,7 +29,7 @@ class OpenSequence {
 /// Runs ids[0, n) through the decoder; `tile(first, count, rows)` sees each computed tile of logits.
 template <typename Tile>
 Status for_each_tile(Decoder& decoder, KvPool& kv, std::span<const std::int32_t> ids, std::uint32_t begin,
-                     std::uint32_t end, Tile tile) {
+                     std::uint32_t end, TokenOrigin origin, Tile tile) {
   const auto n = static_cast<std::uint32_t>(ids.size());
   CARAT_CHECK(begin <= end && end <= n);
   CARAT_ASSIGN(const SequenceId sequence, kv.open());
@@ -53,6 +53,7 @@ Status for_each_tile(Decoder& decoder, KvPool& kv, std::span<const std::int32_t>
     batch.positions = positions;
     batch.seq_begin = seq_begin;
     batch.rows_with_logits = rows;
+    batch.generated_rows = origin == TokenOrigin::generated ? count : 0;
     decoder.forward(batch, kv, {&sequence, 1});
     CARAT_TRY(decoder.stream_status());
     for (std::uint32_t r = 0; r < rows.size(); r += decoder.max_logits_rows()) {
@@ -68,9 +69,9 @@ Status for_each_tile(Decoder& decoder, KvPool& kv, std::span<const std::int32_t>
 }  // namespace
 
 Status for_each_logits(Decoder& decoder, KvPool& kv, std::span<const std::int32_t> ids, std::uint32_t begin,
-                       std::uint32_t end, const LogitsSink& sink) {
+                       std::uint32_t end, const LogitsSink& sink, TokenOrigin origin) {
   const std::size_t vocab = decoder.config().vocab;
-  return for_each_tile(decoder, kv, ids, begin, end,
+  return for_each_tile(decoder, kv, ids, begin, end, origin,
                        [&](std::uint32_t first, std::uint32_t count, std::span<const float> logits) -> Status {
                          for (std::uint32_t r = 0; r < count; ++r) {
                            CARAT_TRY(sink(first + r, logits.subspan(r * vocab, vocab)));
@@ -89,7 +90,7 @@ Result<PerplexitySum> score_tokens(Decoder& decoder, KvPool& kv, std::span<const
   const OpContext& ops = decoder.ops();
   std::vector<double> nll(decoder.max_logits_rows());
   CARAT_TRY(
-      for_each_tile(decoder, kv, ids, begin, n - 1,
+      for_each_tile(decoder, kv, ids, begin, n - 1, TokenOrigin::prompt,
                     [&](std::uint32_t first, std::uint32_t count, std::span<const float> logits) -> Status {
                       for_rows(ops, count, 4 * vocab, [&](std::uint32_t row_begin, std::uint32_t row_end) {
                         for (std::uint32_t r = row_begin; r < row_end; ++r) {

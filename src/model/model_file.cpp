@@ -18,12 +18,6 @@
 namespace carat {
 namespace {
 
-std::filesystem::path models_folder() {
-  if (const char* folder = std::getenv("CARAT_MODELS"); folder != nullptr && *folder != 0) return folder;
-  const char* home = std::getenv("HOME");
-  return std::filesystem::path(home == nullptr ? "" : home) / ".cache/carat/models";
-}
-
 std::string names_in(const std::filesystem::path& folder) {
   std::vector<std::string> names;
   std::error_code error;
@@ -37,6 +31,12 @@ std::string names_in(const std::filesystem::path& folder) {
 
 }  // namespace
 
+std::string models_folder() {
+  if (const char* folder = std::getenv("CARAT_MODELS"); folder != nullptr && *folder != 0) return folder;
+  const char* home = std::getenv("HOME");
+  return std::string(home == nullptr ? "" : home) + "/.cache/carat/models";
+}
+
 Result<std::string> resolve_model(const std::string& model) {
   if (model.empty()) return invalid("the model's name is empty");
   std::error_code error;
@@ -47,8 +47,10 @@ Result<std::string> resolve_model(const std::string& model) {
     for (const std::string& name : {model + ".gguf", model}) {
       if (std::filesystem::exists(folder / name, error)) return (folder / name).string();
     }
-    return invalid(fmt::format("{}: no such file, nor a model of that name in {} (there: {})", model, folder.string(),
-                               names_in(folder)));
+    return invalid(
+        fmt::format("{}: no such file, nor a model of that name in {} (there: {}); `carat pull` "
+                    "fetches models",
+                    model, folder.string(), names_in(folder)));
   }
   return io_error(fmt::format("{}: no such file", model));
 }

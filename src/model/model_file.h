@@ -18,8 +18,11 @@
 
 namespace carat {
 
+/// $CARAT_MODELS, by default ~/.cache/carat/models.
+std::string models_folder();
+
 /// The path of MODEL: itself when such a file exists, else the file of that name, with or without ".gguf", in
-/// $CARAT_MODELS (default ~/.cache/carat/models). An unknown name is an error that lists the names there.
+/// models_folder(). An unknown name is an error that lists the names there.
 Result<std::string> resolve_model(const std::string& model);
 
 struct ModelFile {

@@ -43,6 +43,13 @@ void size_global(const ModelConfig& config, const PlanAsk& ask, KvSizes& sizes) 
     sizes.held_pages = static_cast<std::uint32_t>(std::min<std::uint64_t>(sizes.held_pages, kept));
   }
   if (has_tail(ask.kv_global)) sizes.global_tail_bytes = layers * tile_bytes(config, KvType::q8);
+  sizes.page_count = saturating_mul(sizes.parallel, sizes.held_pages);
+  if (ask.kv_tokens > 0 && !tiered && ask.eviction == KvEviction::none) {
+    // One sequence has room for its whole context, whatever the others hold.
+    const std::uint64_t shared =
+        std::max<std::uint64_t>(sizes.held_pages, ceil_div<std::uint64_t>(ask.kv_tokens, kTileTokens));
+    sizes.page_count = std::min(sizes.page_count, shared);
+  }
   const std::uint64_t entries = std::uint64_t{sizes.parallel} * sizes.pages_per_sequence;
   if (tiered || ask.eviction == KvEviction::mass) {
     sizes.mass_bytes = saturating_mul(entries, layers * (config.kv_heads + 1) * sizeof(float));
@@ -78,6 +85,41 @@ std::uint32_t ring_tiles(std::uint32_t window, const PlanAsk& ask) {
   const std::uint64_t most = ceil_div<std::uint64_t>(ask.context, kTileTokens);
   const std::uint64_t wanted = ceil_div<std::uint64_t>(slots, kTileTokens) + (needs_full_tiles(ask.kv_local) ? 1 : 0);
   return static_cast<std::uint32_t>(std::min(most, wanted));
+}
+
+std::uint32_t snapshot_tiles(std::uint32_t window, std::uint32_t ring) {
+  // A window that begins inside a tile ends inside another.
+  return std::min(ring, ceil_div(window, kTileTokens) + 1);
+}
+
+namespace {
+
+/// Snapshots as many as fit beside the tree's records.
+void size_prefix(const ModelConfig& config, const PlanAsk& ask, KvSizes& sizes) {
+  for (const LayerSpec& layer : config.layers) {
+    if (layer.attention == AttentionKind::global) continue;
+    const std::uint64_t tiles = snapshot_tiles(layer.window, ring_tiles(layer.window, ask));
+    sizes.snapshot_bytes =
+        saturating_add(sizes.snapshot_bytes, saturating_mul(tiles, tile_bytes(config, ask.kv_local)));
+  }
+  const bool local = sizes.snapshot_bytes > 0;
+  sizes.snapshot_bytes = saturating_add(sizes.snapshot_bytes, sizes.local_tail_bytes + sizes.global_tail_bytes);
+  const std::uint64_t records = saturating_mul(sizes.page_count, kPrefixNodeBytes);
+  if (!local) {
+    if (ask.prefix_bytes >= records) sizes.prefix_record_bytes = records;
+    return;
+  }
+  const std::uint64_t room = ask.prefix_bytes - std::min(ask.prefix_bytes, records);
+  sizes.snapshots =
+      static_cast<std::uint32_t>(std::min<std::uint64_t>(room / (sizes.snapshot_bytes + kPrefixNodeBytes), 1U << 20));
+  if (sizes.snapshots > 0) sizes.prefix_record_bytes = records + sizes.snapshots * kPrefixNodeBytes;
+}
+
+}  // namespace
+
+std::uint64_t KvSizes::prefix_bytes() const {
+  if (prefix_record_bytes == 0) return 0;
+  return saturating_add(arena_bytes(prefix_record_bytes), arena_bytes(saturating_mul(snapshots, snapshot_bytes)));
 }
 
 StackSizes make_stack_sizes(const ModelConfig& config, std::uint64_t arena_bytes) {
@@ -118,6 +160,8 @@ KvSizes make_kv_sizes(const ModelConfig& config, const PlanAsk& ask) {
     if (has_tail(ask.kv_local)) sizes.local_tail_bytes += tile_bytes(config, KvType::q8);
   }
   if (sizes.global_layers > 0) size_global(config, ask, sizes);
+  const bool whole_pages = ask.kv_global != KvType::automatic && ask.eviction == KvEviction::none;
+  if (ask.prefix_bytes > 0 && sizes.global_layers > 0 && whole_pages) size_prefix(config, ask, sizes);
   sizes.ring_table_bytes = std::uint64_t{sizes.most_ring_tiles} * 4;
   const std::uint64_t head_bytes = std::uint64_t{kTileTokens} * config.head_dim * sizeof(float);
   sizes.scratch_bytes =

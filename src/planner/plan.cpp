@@ -22,6 +22,7 @@ Categories categories_of(const ModelConfig& config, const PlanFacts& facts, cons
   const KvSizes kv = make_kv_sizes(config, ask);
   at(c, MemoryCategory::kv_local) = kv.local_bytes();
   at(c, MemoryCategory::kv_global) = kv.global_bytes();
+  at(c, MemoryCategory::prefix) = kv.prefix_bytes();
   const Workspace workspace = make_workspace(config, workspace_ask(ask));
   at(c, MemoryCategory::activations) = arena_bytes(workspace.bytes);
   at(c, MemoryCategory::logits) =

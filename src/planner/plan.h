@@ -39,6 +39,8 @@ struct PlanAsk {
       0;  ///< with eviction: tokens of global KV a sequence keeps; a chunk and two pages at least
   std::uint32_t logits_rows = 1;
   std::uint32_t draft_tokens = 0;  ///< most that a step verifies (docs/decisions/008-prompt-lookup.md); 0: none
+  std::uint64_t prefix_bytes = 0;  ///< of the prefix cache; 0: none
+  std::uint64_t kv_tokens = 0;     ///< tokens that global pages are for, of all sequences; 0: all of every context
   std::uint32_t threads = 1;
 };
 
@@ -87,6 +89,9 @@ struct Plan {
 /// full tiles is overwritten a tile at a time, so its ring has one more.
 std::uint32_t ring_tiles(std::uint32_t window, const PlanAsk& ask);
 
+/// Tiles that hold a window and end anywhere, of a ring of `ring` tiles.
+std::uint32_t snapshot_tiles(std::uint32_t window, std::uint32_t ring);
+
 /// Most rows of one forward pass: a chunk of prompt rows, or one row of every sequence.
 std::uint32_t batch_rows(const PlanAsk& ask);
 
@@ -101,6 +106,9 @@ std::uint64_t prompt_lookup_words(std::uint32_t tokens);
 bool drafts_are_exact(const PlanAsk& ask);
 /// The most draft tokens up to `limit` that fit with the rest as asked; 0 when none do or they would not be exact.
 std::uint32_t largest_draft(const ModelConfig& config, const PlanFacts& facts, PlanAsk ask, std::uint32_t limit);
+
+/// What the prefix cache keeps of a page: its tokens and its place in the tree.
+inline constexpr std::uint64_t kPrefixNodeBytes = 320;
 
 /// Sizes of the KV pools, shared by the plan and by KvPool so that the two cannot differ. Products saturate.
 struct KvSizes {
@@ -120,7 +128,13 @@ struct KvSizes {
   /// Keys and values of a tile of one head as floats, and a tile of one head in any form; auto: a q4 tile of all heads.
   std::uint64_t scratch_bytes = 0;
 
-  std::uint64_t pages() const { return std::uint64_t{parallel} * held_pages; }
+  std::uint64_t page_count = 0;      ///< of all sequences
+  std::uint64_t snapshot_bytes = 0;  ///< of the window before one token, in all local layers, and tails
+  std::uint32_t snapshots = 0;       ///< that the prefix cache has room for
+  std::uint64_t prefix_record_bytes = 0;
+
+  std::uint64_t pages() const { return page_count; }
+  std::uint64_t prefix_bytes() const;      ///< of prefix
   std::uint64_t local_bytes() const;       ///< of kv.local; these are whole pages of the system
   std::uint64_t global_bytes() const;      ///< of kv.global
   std::uint64_t page_arena_bytes() const;  ///< of all pages or tiered tiles

@@ -81,6 +81,7 @@ inline void set_environment(const ProcessOptions& options) {
     unsetenv(name);
   }
   setenv("XDG_CACHE_HOME", (cache() / "").c_str(), 1);
+  setenv("XDG_STATE_HOME", (cache() / "state").c_str(), 1);
   for (const std::string& one : options.environment) {
     const std::size_t equals = one.find('=');
     setenv(one.substr(0, equals).c_str(), one.substr(equals + 1).c_str(), 1);
@@ -189,10 +190,10 @@ inline void write_bytes(const std::string& path, const std::string& bytes) {
 
 /// The tiny model with a chat template put in as its first key. The new bytes are a multiple of the alignment, so that
 /// every offset stays right.
-inline std::string tiny_with_template() {
-  std::string value = "{% for message in messages %}{{ message['content'] }}{% endfor %}";
+inline std::string tiny_with_template(
+    std::string value = "{% for message in messages %}{{ message['content'] }}{% endfor %}") {
   const std::string key = "tokenizer.chat_template";
-  while ((8 + key.size() + 4 + 8 + value.size()) % 32 != 0) value += ' ';
+  while ((8 + key.size() + 4 + 8 + value.size()) % 32 != 0) value.insert(value.size() - 2, " ");  // before its last %}
   const auto number = [](std::uint64_t n, int bytes) {
     std::string text;
     for (int i = 0; i < bytes; ++i) text += static_cast<char>(n >> (8 * i));

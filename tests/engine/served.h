@@ -25,6 +25,9 @@ struct ServedOptions {
   KvEviction eviction = KvEviction::none;
   std::uint32_t kept_tokens = 0;
   std::optional<MemoryLimitAsk> memory;
+  std::uint64_t prefix_bytes = 0;
+  std::uint64_t kv_tokens = 0;
+  EngineOptions engine;
 };
 
 /// What a request gave.
@@ -34,6 +37,8 @@ struct Answer {
   bool finished = false;
   FinishReason reason = FinishReason::stop;
   Status status;
+  std::uint32_t cached_tokens = 0;
+  std::uint32_t starts = 0;
 
   RequestSink sink() {
     return {[this](const TokenEvent& event) {
@@ -46,6 +51,9 @@ struct Answer {
               finished = true;
               reason = why;
               status = result;
+            },
+            [this](const StartEvent& event) {
+              if (starts++ == 0) cached_tokens = event.cached_tokens;
             }};
   }
 };
@@ -66,10 +74,12 @@ class Served {
     options.eviction = setup.eviction;
     options.kept_tokens = setup.kept_tokens;
     options.memory = setup.memory;
+    options.prefix_bytes = setup.prefix_bytes;
+    options.kv_tokens = setup.kv_tokens;
     auto session = Session::open(options, nullptr);
     EXPECT_TRUE(session.ok()) << session.status().message();
     session_ = std::move(session).value();
-    auto engine = Engine::create(*session_);
+    auto engine = Engine::create(*session_, setup.engine);
     EXPECT_TRUE(engine.ok());
     engine_.emplace(std::move(engine).value());
   }
@@ -82,7 +92,8 @@ class Served {
     while (engine_->step()) {
     }
     EXPECT_TRUE(answer.finished);
-    EXPECT_EQ(session_->kv().free_pages(), session_->kv().pages());
+    const EngineState state = engine_->state();
+    EXPECT_EQ(state.free_pages + state.prefix.pages, state.pages);
     return answer;
   }
 

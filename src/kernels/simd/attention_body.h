@@ -31,23 +31,23 @@ struct RowSlots {
 struct TileWork {
   const AttentionArgs* args;
   std::uint32_t head_dim;
-  const KvTileLayout* layout; ///< of this tile
-  const float* queries;       ///< in the basis of this tile's keys
-  std::uint64_t row_stride;   ///< between the queries of two rows
+  const KvTileLayout* layout;  ///< of this tile
+  const float* queries;        ///< in the basis of this tile's keys
+  std::uint64_t row_stride;    ///< between the queries of two rows
   bool bf16;
-  bool quantized;             ///< every chunk is widened into `chunk` first
-  bool widen;                 ///< bf16 chunks are: worth it when many pairs use them
-  const std::byte* keys;      ///< of this kv head
+  bool quantized;         ///< every chunk is widened into `chunk` first
+  bool widen;             ///< bf16 chunks are: worth it when many pairs use them
+  const std::byte* keys;  ///< of this kv head
   const std::byte* values;
-  const std::byte* next_keys; ///< of the next tile, to fetch ahead; of this one at the end
+  const std::byte* next_keys;  ///< of the next tile, to fetch ahead; of this one at the end
   RowSlots slots;
-  std::uint32_t pair_begin;   ///< pairs that see something of this tile
+  std::uint32_t pair_begin;  ///< pairs that see something of this tile
   std::uint32_t pair_end;
-  int slot_begin;             ///< union of their slots
+  int slot_begin;  ///< union of their slots
   int slot_end;
-  float* scores;              ///< [pairs][64], then the weights exp(score - maximum)
-  float* corrections;         ///< [pairs] factor that takes earlier sums to the new maximum
-  float* chunk;               ///< keys [d][64] or values [64][columns], widened; at most kChunk of d or columns
+  float* scores;       ///< [pairs][64], then the weights exp(score - maximum)
+  float* corrections;  ///< [pairs] factor that takes earlier sums to the new maximum
+  float* chunk;        ///< keys [d][64] or values [64][columns], widened; at most kChunk of d or columns
 };
 
 const float* query_of(const TileWork& work, std::uint32_t pair) {
@@ -89,6 +89,21 @@ struct KeysBf16 {
     Vector::load_bf16_pairs(data + std::size_t{d / 2} * kTileTokens + lane, even, odd);
   }
   void fetch_ahead(std::uint32_t d) const { fetch<4>(ahead + std::size_t{d} * kTileTokens * 2); }
+};
+
+/// Keys of 8 bits with one scale over all of `depth`, widened on the way: no more than kBlockPairs pairs use them.
+struct KeysQ8 {
+  const std::uint32_t* codes;   ///< [d / 4][64]
+  const std::uint16_t* scales;  ///< [64]
+  const std::byte* ahead;
+  void load(std::uint32_t d, int lane, Vector::F& even, Vector::F& odd) const {
+    const std::uint32_t* four = codes + std::size_t{d / 4} * kTileTokens + lane;
+    const Vector::F scale = Vector::load_bf16(scales + lane);
+    const int byte = static_cast<int>(d % 4);
+    even = Vector::mul(Vector::load_signed_byte(four, byte), scale);
+    odd = Vector::mul(Vector::load_signed_byte(four, byte + 1), scale);
+  }
+  void fetch_ahead(std::uint32_t d) const { fetch<2>(ahead + std::size_t{d} * kTileTokens); }
 };
 
 /// scores[pair][lane …] (+)= sum over d < depth of queries[pair][d] * keys[d][lane …] for Pairs pairs and Vectors
@@ -182,13 +197,26 @@ void widen_keys(const std::uint32_t* keys, std::uint32_t depth, float* out) {
 
 /// scores[pair][slot] = q·k, not scaled; slots that a pair does not see hold anything.
 void score_tile(const TileWork& work) {
-  const bool whole = work.pair_end - work.pair_begin <= kBlockPairs && !work.quantized;
+  const bool few = work.pair_end - work.pair_begin <= kBlockPairs;
+  if (few && work.layout->type == KvType::q8) {
+    const std::uint32_t group = work.layout->key_group;
+    const auto* scales = reinterpret_cast<const std::uint16_t*>(work.keys + work.layout->key_scales);
+    for (std::uint32_t d = 0; d < work.head_dim; d += group, scales += kTileTokens) {
+      const std::size_t offset = std::size_t{d} * kTileTokens;
+      const std::uint32_t depth = work.head_dim - d < group ? work.head_dim - d : group;
+      score_chunk(work,
+                  KeysQ8{reinterpret_cast<const std::uint32_t*>(work.keys + offset), scales, work.values + offset}, d,
+                  depth);
+    }
+    return;
+  }
+  const bool whole = few && !work.quantized;
   const std::uint32_t step = whole ? work.head_dim : kChunk;
   for (std::uint32_t d = 0; d < work.head_dim; d += step) {
     const std::uint32_t depth = work.head_dim - d < step ? work.head_dim - d : step;
     const std::size_t offset = std::size_t{d} * kTileTokens;
     if (work.quantized) {
-      widen_quantized_keys(*work.layout, work.keys, d, depth, work.chunk);
+      widen_quantized_keys(*work.layout, work.keys, d, depth, work.values, work.chunk);
       score_chunk(work, KeysWidened{work.chunk}, d, depth);
       continue;
     }
@@ -276,6 +304,26 @@ struct ValuesBf16 {
   void fetch_ahead(int slot, std::uint32_t column) const {
     const auto block = static_cast<std::size_t>(slot * Vectors * kLanes);
     fetch<(Vectors + 1) / 2>(ahead + (std::size_t{column} * kTileTokens + block) * 2);
+  }
+};
+
+/// Values of 8 bits with one scale a slot over all columns that are asked for, widened on the way.
+struct ValuesQ8 {
+  const std::byte* codes;  ///< [slot][stride], from the first column on
+  std::size_t stride;
+  const std::uint16_t* scales;  ///< [slot][groups], of the columns' group
+  std::size_t groups;
+  const std::byte* ahead;  ///< as many bytes as the columns from here on: needed next
+  Vector::F load(int slot, std::uint32_t column) const {
+    const std::uint32_t word = std::uint32_t{scales[static_cast<std::size_t>(slot) * groups]} << 16;
+    float scale;
+    __builtin_memcpy(&scale, &word, sizeof scale);
+    return Vector::mul(Vector::load_i8(codes + static_cast<std::size_t>(slot) * stride + column), Vector::set1(scale));
+  }
+  template <int Vectors>
+  void fetch_ahead(int slot, std::uint32_t column) const {
+    const auto block = static_cast<std::size_t>(slot * Vectors * kLanes);
+    fetch<(Vectors + 3) / 4>(ahead + std::size_t{column} * kTileTokens + block);
   }
 };
 
@@ -414,11 +462,22 @@ void value_rest(const TileWork& work, std::uint32_t begin) {
 
 void add_values(const TileWork& work) {
   const std::uint32_t whole = work.head_dim / kLanes * kLanes;
+  if (work.layout->type == KvType::q8 && work.pair_end - work.pair_begin <= kBlockPairs) {
+    const KvTileLayout& layout = *work.layout;
+    const auto* scales = reinterpret_cast<const std::uint16_t*>(work.values + layout.value_scales);
+    const std::size_t groups = (work.head_dim + layout.value_group - 1) / layout.value_group;
+    for (std::uint32_t column = 0; column < whole; column += layout.value_group, ++scales) {
+      const std::uint32_t width = whole - column < layout.value_group ? whole - column : layout.value_group;
+      const std::byte* ahead = work.next_keys + std::size_t{column} * kTileTokens;
+      value_chunk(work, ValuesQ8{work.values + column, layout.value_row, scales, groups, ahead}, column, width);
+    }
+    return;
+  }
   for (std::uint32_t column = 0; column < whole; column += kChunk) {
     const std::uint32_t width = whole - column < kChunk ? whole - column : kChunk;
     if (work.quantized) {
       widen_quantized_values(*work.layout, work.values, static_cast<std::uint32_t>(work.slot_begin),
-                             static_cast<std::uint32_t>(work.slot_end), column, width, work.chunk);
+                             static_cast<std::uint32_t>(work.slot_end), column, width, work.next_keys, work.chunk);
       value_chunk(work, ValuesWidened{work.chunk, width}, column, width);
       continue;
     }

@@ -9,9 +9,10 @@ namespace {
 
 constexpr std::uint32_t kWidenLanes = 16;
 
-/// Keys of 8 bits: out[d][64] for d in [begin, begin + depth), both multiples of 4.
+/// Keys of 8 bits: out[d][64] for d in [begin, begin + depth), both multiples of 4. Fetches as many bytes of `ahead`,
+/// what is needed next: one query row reads a tile once, from memory.
 void widen_keys_q8(const KvTileLayout& layout, const std::byte* keys, std::uint32_t begin, std::uint32_t depth,
-                   float* out) {
+                   const std::byte* ahead, float* out) {
   using V = Vector;
   const auto* codes = reinterpret_cast<const std::uint32_t*>(keys);
   const auto* scales = reinterpret_cast<const std::uint16_t*>(keys + layout.key_scales);
@@ -20,6 +21,7 @@ void widen_keys_q8(const KvTileLayout& layout, const std::byte* keys, std::uint3
       const V::F scale = V::load_bf16(scales + (begin + d) / layout.key_group * kTileTokens + lane);
       const std::uint32_t* four = codes + std::size_t{begin + d} / 4 * kTileTokens + lane;
       float* to = out + std::size_t{d} * kTileTokens + lane;
+      __builtin_prefetch(ahead + (std::size_t{begin + d} * kTileTokens + lane * 4), 0, 2);
 #pragma GCC unroll 4
       for (int byte = 0; byte < 4; ++byte) {
         V::store(to + static_cast<std::size_t>(byte) * kTileTokens, V::mul(V::load_signed_byte(four, byte), scale));
@@ -38,8 +40,8 @@ Vector::F key_codes(const std::uint32_t* plane, std::uint32_t d, std::uint32_t l
 }
 
 /// Keys below 8 bits: a minimum and a step a channel. begin and depth are multiples of 16.
-void widen_keys_by_channel(const KvTileLayout& layout, const std::byte* keys, std::uint32_t begin,
-                           std::uint32_t depth, float* out) {
+void widen_keys_by_channel(const KvTileLayout& layout, const std::byte* keys, std::uint32_t begin, std::uint32_t depth,
+                           float* out) {
   using V = Vector;
   const auto* plane = reinterpret_cast<const std::uint32_t*>(keys);
   const std::uint32_t* high = plane + std::size_t{layout.head_dim} / 16 * kTileTokens;
@@ -64,13 +66,19 @@ void widen_keys_by_channel(const KvTileLayout& layout, const std::byte* keys, st
 }
 
 void widen_quantized_keys(const KvTileLayout& layout, const std::byte* keys, std::uint32_t begin, std::uint32_t depth,
-                          float* out) {
-  (layout.type == KvType::q8 ? widen_keys_q8 : widen_keys_by_channel)(layout, keys, begin, depth, out);
+                          const std::byte* ahead, float* out) {
+  if (layout.type == KvType::q8) {
+    widen_keys_q8(layout, keys, begin, depth, ahead, out);
+  } else {
+    widen_keys_by_channel(layout, keys, begin, depth, out);
+  }
 }
 
-/// Values of slots [slot_begin, slot_end): out[slot][width] of columns [begin, begin + width), multiples of 16.
+/// Values of slots [slot_begin, slot_end): out[slot][width] of columns [begin, begin + width), multiples of 16. Fetches
+/// 64 bytes of `ahead` for each 64 columns of a slot.
 void widen_quantized_values(const KvTileLayout& layout, const std::byte* values, std::uint32_t slot_begin,
-                            std::uint32_t slot_end, std::uint32_t begin, std::uint32_t width, float* out) {
+                            std::uint32_t slot_end, std::uint32_t begin, std::uint32_t width, const std::byte* ahead,
+                            float* out) {
   using V = Vector;
   const std::uint32_t groups = (layout.head_dim + layout.value_group - 1) / layout.value_group;
   const auto* scales = reinterpret_cast<const std::uint16_t*>(values + layout.value_scales);
@@ -78,6 +86,7 @@ void widen_quantized_values(const KvTileLayout& layout, const std::byte* values,
     const std::byte* row = values + std::size_t{slot} * layout.value_row;
     const std::byte* high = row + std::size_t{layout.head_dim} / 4;
     float* to = out + std::size_t{slot} * width;
+    __builtin_prefetch(ahead + std::size_t{begin + slot} * kTileTokens, 0, 2);
     for (std::uint32_t column = 0; column < width; column += kWidenLanes) {
       const std::uint32_t unit = (begin + column) / 16;
       const std::size_t group = std::size_t{slot} * groups + (begin + column) / layout.value_group;
