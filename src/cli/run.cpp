@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -41,7 +42,27 @@ struct RunOptions {
   std::optional<std::uint64_t> seed;
   std::vector<std::string> stop;
   std::optional<std::uint32_t> logprobs;
+  std::string json_schema;  ///< a file
+  std::string grammar;      ///< a file
 };
+
+/// What the answer is held to, if anything.
+Result<Grammar::Pointer> read_grammar(const RunOptions& options) {
+  if (!options.json_schema.empty() && !options.grammar.empty()) {
+    return invalid("run: give one of --json-schema and --grammar");
+  }
+  const bool schema = !options.json_schema.empty();
+  const std::string& path = schema ? options.json_schema : options.grammar;
+  if (path.empty()) return Grammar::Pointer();
+  std::ifstream file(path, std::ios::binary);
+  std::string text(Grammar::kMaxSourceBytes + 1, '\0');  // one more: a longer file is seen to be too long
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad() || (file.fail() && !file.eof())) return io_error(path + ": cannot be read");
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  auto grammar = schema ? Grammar::from_json_schema(text) : Grammar::from_gbnf(text);
+  if (!grammar.ok()) return std::move(grammar).status().with_context(path);
+  return grammar;
+}
 
 /// The sampler names its own fields; people typed options.
 std::string in_option_names(const std::string& message) {
@@ -75,6 +96,7 @@ Result<SamplingParams> sampling_params(const RunOptions& options) {
 /// Everything a request takes from the options but its prompt.
 Result<AnswerOptions> answer_options(const RunOptions& options, const Session& session) {
   AnswerOptions answer;
+  CARAT_ASSIGN(answer.request.grammar, read_grammar(options));
   CARAT_ASSIGN(answer.request.sampling, sampling_params(options));
   answer.request.seed = options.seed ? *options.seed : std::random_device()();
   answer.request.max_tokens = options.max_tokens;
@@ -234,6 +256,8 @@ Status run_run(const RunOptions& options) {
   CARAT_ASSIGN(SessionOptions asked, options.common.session());
   CARAT_TRY(sampling_params(options).status());
   CARAT_TRY(check_profile_file(options));
+  CARAT_ASSIGN(const Grammar::Pointer grammar, read_grammar(options));
+  asked.grammar = grammar != nullptr;
   CARAT_ASSIGN(const std::optional<InputText> input, prompt_source(options));
   asked.chat = options.chat || !input;
   asked.keep_turns = !input;
@@ -260,6 +284,8 @@ void add_sampling_options(CLI::App& command, RunOptions& options) {
   command.add_option("--seed", options.seed, "seed of the sampler (default: random)");
   command.add_option("--stop", options.stop, "end the answer before this text; may be given more than once")
       ->allow_extra_args(false);
+  command.add_option("--json-schema", options.json_schema, "a file with a JSON Schema that the answer follows");
+  command.add_option("--grammar", options.grammar, "a file with a grammar in GBNF that the answer follows");
   command.add_option("--logprobs", options.logprobs, "report the K most likely tokens of each step (with --json)")
       ->check(CLI::Range(0U, kListedCandidates));
 }
