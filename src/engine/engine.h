@@ -14,6 +14,7 @@
 #include "engine/prompt_lookup.h"
 #include "engine/scheduler.h"
 #include "engine/session.h"
+#include "grammar/grammar.h"
 #include "kv/prefix_cache.h"
 #include "sampling/generator.h"
 #include "sampling/logprobs.h"
@@ -73,6 +74,7 @@ struct Request {
   std::uint32_t logprobs = 0;             ///< how many alternatives a token reports
   bool wants_logprobs = false;
   Drafts drafts = Drafts::automatic;  ///< of a session that was opened with draft_tokens
+  Grammar::Pointer grammar;           ///< what the answer is held to; null: nothing
   bool keep_prefix = true;            ///< what it computes may serve later requests
   bool prompt_logprobs = false;       ///< see RequestSink::prompt_token; all of the prompt is computed
   /// A request of the same prompt that this one waits for, to go on from what that one computed; 0: none.
