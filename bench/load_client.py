@@ -1,6 +1,6 @@
 """What bench/load.py talks to a server with: streamed completions, plain requests, and watchers beside the load.
 
-asyncio protocols over plain sockets, one connection a request. An event costs the client some 20 µs, so that on a
+asyncio protocols over plain sockets, one connection a request. A token costs the client some 50 µs, so that on a
 machine of few CPUs the load hardly slows the server it measures.
 """
 

@@ -220,31 +220,6 @@ std::unique_ptr<LineEditor> open_line_editor() {
   return LineEditor::open(chat_history_file());
 }
 
-std::uint64_t turn_memory(const SessionOptions& asked) {
-  // What there is to note or to refuse, the plan that counts will say.
-  const LogLevel level = log_level();
-  set_log_level(LogLevel::quiet);
-  const auto plan_with = [&](std::uint64_t bytes) {
-    SessionOptions with = asked;
-    with.prefix_bytes = bytes;
-    return plan_session(with);
-  };
-  std::uint64_t bytes = 0;
-  if (const auto without = plan_with(0); without.ok()) {
-    PlanAsk ask = without->plan.ask;
-    ask.prefix_bytes = 1;
-    const KvSizes sizes = make_kv_sizes(without->file.config, ask);
-    // Snapshots of the last prompt and of its answer.
-    bytes = (sizes.page_count + 2) * kPrefixNodeBytes + 2 * sizes.snapshot_bytes;
-    const auto with = plan_with(bytes);
-    const bool free = with.ok() && with->plan.fits && with->plan.ask.context >= without->plan.ask.context &&
-                      with->plan.weights.streamed == without->plan.weights.streamed;
-    if (!free) bytes = 0;
-  }
-  set_log_level(level);
-  return bytes;
-}
-
 std::vector<ChatMessage> chat_opening(const std::string& system) {
   std::vector<ChatMessage> messages;
   if (!system.empty()) messages.push_back({"system", clean_text(system)});

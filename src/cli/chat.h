@@ -25,10 +25,6 @@ struct ChatSetup {
 /// editing.
 std::unique_ptr<LineEditor> open_line_editor();
 
-/// SessionOptions::prefix_bytes for what is kept of the turns so far, so that each new one is read alone. 0 where it
-/// would cost context or streaming: earlier turns are then read again.
-std::uint64_t turn_memory(const SessionOptions& asked);
-
 /// What a conversation begins with.
 std::vector<ChatMessage> chat_opening(const std::string& system);
 

@@ -236,11 +236,8 @@ Status run_run(const RunOptions& options) {
   CARAT_TRY(check_profile_file(options));
   CARAT_ASSIGN(const std::optional<InputText> input, prompt_source(options));
   asked.chat = options.chat || !input;
-  std::unique_ptr<LineEditor> editor;
-  if (!input) {
-    editor = open_line_editor();
-    asked.prefix_bytes = turn_memory(asked);
-  }
+  asked.keep_turns = !input;
+  const std::unique_ptr<LineEditor> editor = input ? nullptr : open_line_editor();
   if (input) asked.input_bytes = input_room(input->text, options.chat);
   CARAT_ASSIGN(auto session, Session::open(asked, progress_bar("loading", options.common.quiet)));
   CARAT_ASSIGN(Engine engine, Engine::create(*session));

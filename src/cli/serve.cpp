@@ -101,6 +101,7 @@ Result<SessionOptions> session_options(const ServeOptions& options, const server
   asked.input_bytes = server::network_bytes(options.network, limits, context);
   asked.sequence_bytes = server::sequence_bytes(context);
   asked.kv_tokens = options.kv_tokens;
+  asked.grammar = true;
   CARAT_TRY(plan_prefixes(options, asked));
   return asked;
 }

@@ -229,6 +229,22 @@ Plan plan_sequences(const ModelConfig& config, const ModelFacts& model, const Se
   }
 }
 
+/// The plan with snapshots of one prompt and its answer, where it is no worse than `without` them.
+Plan with_turns_kept(const ModelConfig& config, const ModelFacts& model, const SessionOptions& options,
+                     ProcessFacts process, KvType kv_default, Plan without) {
+  constexpr std::uint64_t kSnapshots = 2;
+  PlanAsk ask = without.ask;
+  ask.prefix_bytes = 1;
+  const KvSizes sizes = make_kv_sizes(config, ask);
+  SessionOptions with = options;
+  with.prefix_bytes = (sizes.page_count + kSnapshots) * kPrefixNodeBytes + kSnapshots * sizes.snapshot_bytes;
+  process.lowered_by.clear();  // it has been noted
+  Plan plan = plan_model(config, model, with, process, kv_default);
+  const bool no_worse =
+      plan.fits && plan.ask.context >= without.ask.context && plan.weights.streamed == without.weights.streamed;
+  return no_worse ? plan : without;
+}
+
 }  // namespace
 
 Result<Planned> plan_session(const SessionOptions& options) {
@@ -237,6 +253,7 @@ Result<Planned> plan_session(const SessionOptions& options) {
   planned.threads = process.threads;
   planned.lowered_by = process.lowered_by;
   planned.whole_head = options.whole_head;
+  planned.grammar = options.grammar;
   planned.cpus = process.cpus;
   planned.budget = std::make_unique<Budget>(process.limit);
   CARAT_ASSIGN(planned.kernels, select_kernel_table(options.isa));
@@ -262,9 +279,16 @@ Result<Planned> plan_session(const SessionOptions& options) {
                    .tokenizer = file.tokenizer_bytes(),
                    .staging = loading_bytes(planned.layout, process.threads)};
   if (!options.random) model.streamable = planned.layout.sizes();
+  if (options.grammar && model.tokenizer > 0) {
+    model.tokenizer += TokenMasks::trie_bytes(file.config.vocab);
+    model.io += TokenMasks::cache_bytes(file.config.vocab);
+  }
   // The directory's entries stay as long as the file is open.
   for (const Reservation& entries : file.directory_memory) model.io += entries.bytes();
   planned.plan = plan_sequences(file.config, model, options, process, kv_default);
+  if (options.keep_turns) {
+    planned.plan = with_turns_kept(file.config, model, options, process, kv_default, std::move(planned.plan));
+  }
   return planned;
 }
 

@@ -65,12 +65,16 @@ struct SessionOptions {
   std::uint64_t kv_tokens = 0;       ///< tokens of all sequences that global pages are for; 0: every whole context
   std::uint64_t input_bytes = 0;     ///< that the caller will reserve for its input once the model is loaded
   std::uint64_t sequence_bytes = 0;  ///< of io, for each sequence besides
+  bool grammar = false;              ///< answers may be held to grammars: Request::grammar
   bool chat = false;                 ///< a file without a chat template is refused before its weights are read
   bool whole_head = false;           ///< every token reads all of the head: no Decoder::top_logits()
   bool sampler = true;               ///< tokens will be chosen: count the sampler's scratch
   /// For commands that compare numbers: models with float weights run exactly, unless KV types are given.
   bool exact_for_float_weights = false;
   std::optional<SpeedFacts> measured_speed;  ///< default: estimated from the CPU
+  /// In place of prefix_bytes: room to go on behind the last prompt and its answer, where it costs neither context nor
+  /// streaming.
+  bool keep_turns = false;
 };
 
 /// The part of a session that exists before anything is loaded: the header, the plan, the budget.
@@ -84,6 +88,7 @@ struct Planned {
   std::vector<int> cpus;
   std::string lowered_by;  ///< the cgroup file or ulimit that allows less than was asked; empty: none
   bool whole_head = false;
+  bool grammar = false;
   Plan plan;
 };
 
@@ -131,6 +136,7 @@ class Session {
   const KernelTable& kernels() const { return *planned_.kernels; }
   /// Null when the file has no tokenizer.
   const Tokenizer* tokenizer() const { return tokenizer_.get(); }
+  bool has_grammars() const { return planned_.grammar && tokenizer_ != nullptr; }
   const std::string& chat_template() const { return chat_template_; }
   Budget& budget() { return *planned_.budget; }
   Decoder& decoder() { return *decoder_; }

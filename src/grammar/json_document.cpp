@@ -27,6 +27,7 @@ Status JsonDocument::read(JsonReader& reader, std::string_view text, std::uint32
     std::uint32_t made = 0;
     CARAT_TRY(read(reader, text, made));
     values_[made].key = key;
+    values_[made].escaped_key = key.find('\\') != std::string_view::npos;
     (last == JsonValue::kNone ? values_[value].first : values_[last].next) = made;
     last = made;
     ++values_[value].count;
@@ -70,8 +71,7 @@ Status JsonDocument::read(JsonReader& reader, std::string_view text, std::uint32
 
 std::optional<std::uint32_t> JsonDocument::member(std::uint32_t object, std::string_view key) const {
   for (std::uint32_t at = values_[object].first; at != JsonValue::kNone; at = values_[at].next) {
-    if (values_[at].key == key || (values_[at].key.find('\\') != std::string_view::npos && this->key(at) == key))
-      return at;
+    if (values_[at].escaped_key ? this->key(at) == key : values_[at].key == key) return at;
   }
   return std::nullopt;
 }
@@ -83,6 +83,7 @@ std::vector<std::uint32_t> JsonDocument::children(std::uint32_t value) const {
 }
 
 bool JsonDocument::equal(std::uint32_t a, std::uint32_t b) const {
+  if (a == b) return true;
   const JsonValue& left = values_[a];
   const JsonValue& right = values_[b];
   if (left.kind != right.kind || left.count != right.count) return false;

@@ -17,6 +17,7 @@ struct JsonValue {
   static constexpr std::uint32_t kNone = 0xFFFFFFFF;
   JsonKind kind = JsonKind::null;
   bool boolean = false;
+  bool escaped_key = false;
   std::uint32_t first = kNone;  ///< member or element
   std::uint32_t next = kNone;
   std::uint32_t count = 0;  ///< of members or elements

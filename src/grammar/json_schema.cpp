@@ -25,10 +25,12 @@ constexpr std::uint32_t kUnlimited = GrammarBuilder::kUnlimited;
 /// A key that is not listed begins with at most so many characters of one that is.
 constexpr int kMostSharedCharacters = 64;
 
-/// A schema of a conjunction; `chosen`: its anyOf is replaced by one of its options, which is in the conjunction, too.
+/// A schema of a conjunction. What is done stays done in the conjunctions made from it: else a reference would bring
+/// back the anyOf that was chosen from.
 struct Part {
   std::uint32_t schema = 0;
-  bool chosen = false;
+  bool chosen = false;    ///< its anyOf is replaced by one of the options, which is in the conjunction, too
+  bool followed = false;  ///< what its $ref leads to is in the conjunction, too
   auto operator<=>(const Part&) const = default;
 };
 /// Schemas that all hold, in the order of the text.
@@ -72,10 +74,10 @@ class SchemaCompiler {
   /// Adds what references lead to; `true` schemas say nothing.
   void close(Conjunction& conjunction) const {
     for (std::size_t i = 0; i < conjunction.size(); ++i) {
+      if (std::exchange(conjunction[i].followed, true)) continue;
       const auto target = schema_.reference(conjunction[i].schema);
-      if (target && std::find(conjunction.begin(), conjunction.end(), Part{*target}) == conjunction.end()) {
-        conjunction.push_back({*target});
-      }
+      const auto open = [&](const Part& part) { return part.schema == *target && !part.chosen; };
+      if (target && std::none_of(conjunction.begin(), conjunction.end(), open)) conjunction.push_back({*target});
     }
     std::erase_if(conjunction, [&](const Part& part) {
       return schema_[part.schema].kind == JsonKind::boolean && schema_[part.schema].boolean;

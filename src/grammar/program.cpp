@@ -190,8 +190,9 @@ class Ranking {
   Status recursive(std::uint32_t unit, const std::vector<std::string>& names) const {
     const auto rules = static_cast<std::uint32_t>(program_.starts.size());
     const std::uint32_t rule = unit < rules ? unit : program_.counts[unit - rules].rule;
-    return invalid(fmt::format("{} refers to itself before it has read anything (left recursion); write a repetition",
-                               rule < names.size() ? quoted(names[rule]) : "a rule"));
+    return invalid(
+        fmt::format("{} refers to itself before it has read anything (left recursion); a repetition can say the same",
+                    rule < names.size() ? quoted(names[rule]) : "a rule"));
   }
 
   const Program& program_;

@@ -53,7 +53,8 @@ bool is_small_part(std::string_view name) {
                                                    "tokenizer_config.json", "special_tokens_map.json",
                                                    "added_tokens.json",     "chat_template.jinja",
                                                    "chat_template.json",    "NOTICE"};
-  return std::find(kRead.begin(), kRead.end(), name) != kRead.end() || name.starts_with("LICENSE");
+  const bool licence = name.starts_with("LICENSE") && name.find('/') == std::string_view::npos;
+  return licence || std::find(kRead.begin(), kRead.end(), name) != kRead.end();
 }
 
 bool is_weights(std::string_view name, std::string_view stem, std::string_view ending) {

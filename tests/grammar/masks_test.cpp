@@ -26,15 +26,30 @@ std::vector<std::int32_t> tokens_of(std::span<const std::uint64_t> mask) {
   return tokens;
 }
 
-/// By trying every token after `text`.
+/// By trying every token after `text`, byte by byte.
 std::vector<std::int32_t> expected_tokens(const Tokenizer& tokenizer, const Grammar& grammar, const std::string& text) {
+  Stacks stacks(1 << 14, 1 << 16);
+  ParseStepper stepper;
+  std::vector<ParseItem> here;
+  EXPECT_EQ(stepper.start(grammar.program(), stacks, here), ParseStepper::Outcome::ok);
+  const auto read = [&](std::vector<ParseItem>& items, std::string_view bytes) {
+    std::vector<ParseItem> next;
+    for (const char byte : bytes) {
+      EXPECT_EQ(stepper.step(grammar.program(), stacks, items, static_cast<std::uint8_t>(byte), next),
+                ParseStepper::Outcome::ok);
+      items.swap(next);
+    }
+  };
+  read(here, text);
   std::vector<std::int32_t> tokens;
   for (std::int32_t token = 0; token < tokenizer.size(); ++token) {
     const PieceKind kind = tokenizer.kind(token);
-    const bool is_text = kind == PieceKind::normal || kind == PieceKind::byte || kind == PieceKind::user_defined;
-    if (is_text && match(grammar, text + std::string(tokenizer.piece(token))).beginning) tokens.push_back(token);
+    if (kind != PieceKind::normal && kind != PieceKind::byte && kind != PieceKind::user_defined) continue;
+    std::vector<ParseItem> items = here;
+    read(items, tokenizer.piece(token));
+    if (!items.empty()) tokens.push_back(token);
   }
-  if (match(grammar, text).whole) tokens.push_back(kEnd);
+  if (may_end(here)) tokens.push_back(kEnd);
   std::sort(tokens.begin(), tokens.end());
   return tokens;
 }

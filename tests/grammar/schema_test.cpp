@@ -195,6 +195,10 @@ TEST(Schema, AnyOf) {
                {"2", "4"});
   expect_texts(schema(R"({"anyOf": [{"anyOf": [{"const": 1}, {"const": 2}]}, false, {"const": 3}]})"), {"1", "2", "3"},
                {"4"});
+  expect_texts(
+      schema(
+          R"({"$defs": {"r": {"anyOf": [{"maxLength": 2}, {"const": "long"}]}}, "type": "string", "$ref": "#/$defs/r"})"),
+      {"\"ab\"", "\"long\""}, {"\"abc\"", "1"});
   expect_error(schema(R"({"anyOf": [false, false]})"), "no finite text");
 }
 
@@ -218,7 +222,7 @@ TEST(Schema, References) {
   expect_error(schema(R"({"$ref": "https://example.com/schema"})"), "only references within");
   expect_error(schema(R"({"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"})"), "leads back to itself");
   expect_error(schema(R"({"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}, {"type": "null"}]}}, "$ref": "#/$defs/a"})"),
-               "no finite text");
+               "left recursion");
   expect_error(schema(R"({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]})"),
                "no finite text");
 }
