@@ -73,12 +73,13 @@ Status ResponseBuilder::add(const ChoiceNews& news, std::string& out) {
   std::string text = news.text;
   const bool first = !choice.begun;
   choice.begun = true;
+  choice.calls_tool = news.calls_tool;
   if (first && !style_.echoed.empty()) text.insert(0, style_.echoed[news.index / style_.n]);
   if (news.finished) choice.reason = name(news.reason == FinishReason::stop ? news.reason : FinishReason::length);
   if (style_.wants_logprobs) {
     CARAT_TRY(add_details(choice, news));
   }
-  if (style_.stream && !style_.calls_tools) {
+  if (style_.stream && !choice.calls_tool) {
     if (style_.chat && first) {
       // The role comes in an event of its own, before any text.
       ChoiceNews role;
@@ -209,7 +210,7 @@ void ResponseBuilder::append_choice_event(std::string& out, const Choice& choice
 /// One of the choices of a whole answer, or the events of a call of a tool, which is known when it is whole.
 void ResponseBuilder::append_whole_choice(std::string& out, std::uint32_t index) const {
   const Choice& choice = choices_[index];
-  const auto call = style_.calls_tools ? parse_call(choice.text.text) : std::nullopt;
+  const auto call = choice.calls_tool ? parse_call(choice.text.text) : std::nullopt;
   std::string json;
   if (style_.stream) append_head(json, "chat.completion.chunk");
   std::string& to = style_.stream ? json : out;

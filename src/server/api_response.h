@@ -19,8 +19,7 @@ struct ResponseStyle {
   bool stream = false;
   bool include_usage = false;
   bool wants_logprobs = false;
-  bool tops = false;         ///< alternatives were asked for
-  bool calls_tools = false;  ///< every answer is the JSON of a call: see tool_calls.h
+  bool tops = false;  ///< alternatives were asked for
   std::string id;
   std::string model;
   std::int64_t created = 0;         ///< seconds since 1970
@@ -61,6 +60,7 @@ class ResponseBuilder {
     Part tops;
     Part offsets;
     bool begun = false;
+    bool calls_tool = false;
     std::uint64_t prompt_characters = 0;  ///< of echoed tokens so far
     std::string reason;
   };

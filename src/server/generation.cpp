@@ -9,8 +9,12 @@ Generation::Generation(Runner& runner, const Tokenizer& tokenizer, GenerationPla
     : runner_(&runner), tokenizer_(&tokenizer), plan_(std::move(plan)) {
   choices_.resize(plan_.prompts.size() * plan_.n);
   for (std::uint32_t i = 0; i < choices_.size(); ++i) {
-    choices_[i].news.index = i;
-    choices_[i].text = AnswerText(plan_.stops);
+    Choice& choice = choices_[i];
+    choice.news.index = i;
+    choice.news.calls_tool = plan_.tools == ToolUse::always;
+    choice.undecided = plan_.tools == ToolUse::automatic;
+    // A stop string would cut a call.
+    if (plan_.tools != ToolUse::always) choice.text = AnswerText(plan_.stops);
   }
   for (const auto& prompt : plan_.prompts) counts_.prompt_tokens += prompt.size();
 }
@@ -33,26 +37,32 @@ Status Generation::start(std::function<void()> wake) {
 
 Status Generation::submit_next() {
   std::uint32_t index = 0;
-  Request request = plan_.request;
   {
     const std::lock_guard lock(mutex_);
     if (cancelled_ || next_ == choices_.size()) return ok_status();
     index = next_++;
+  }
+  Status status = submit(index);
+  if (status.ok()) return status;
+  // The runner is being stopped: it ends those before, and none will follow.
+  std::unique_lock lock(mutex_);
+  cancelled_ = true;
+  --next_;
+  notify(lock);
+  return status;
+}
+
+Status Generation::submit(std::uint32_t index) {
+  Request request = plan_.request;
+  {
+    const std::lock_guard lock(mutex_);
     const std::uint32_t k = index % plan_.n;
     request.prompt = plan_.prompts[index / plan_.n];
     request.seed = plan_.seed + k;
     if (k > 0) request.same_prompt_as = choices_[index - k].id;
+    request.grammar = choices_[index].news.calls_tool ? plan_.calls : plan_.grammar;
   }
-  const auto submitted = runner_->submit(std::move(request), sink_of(index));
-  if (!submitted.ok()) {
-    // The runner is being stopped: it ends those before, and none will follow.
-    std::unique_lock lock(mutex_);
-    cancelled_ = true;
-    --next_;
-    notify(lock);
-    return submitted.status();
-  }
-  const RequestId id = *submitted;
+  CARAT_ASSIGN(const RequestId id, runner_->submit(std::move(request), sink_of(index)));
   bool late = false;
   {
     const std::lock_guard lock(mutex_);
@@ -108,6 +118,7 @@ bool Generation::on_token(std::uint32_t index, const TokenEvent& event) {
   const std::uint64_t characters = choice.text.made_characters();
   choice.piece.clear();
   tokenizer_->append_piece_bytes(event.token, false, choice.piece);
+  ++choice.made;
   const bool go_on = choice.text.push(choice.piece, choice.news.text);
   if (plan_.request.wants_logprobs) {
     keep_detail(choice, {.token = event.token, .logprob = event.logprob, .offset = offset, .characters = characters},
@@ -119,8 +130,31 @@ bool Generation::on_token(std::uint32_t index, const TokenEvent& event) {
     overrun_ = cancelled_ = true;
     return false;
   }
+  if (choice.undecided && !decide(choice)) return !choice.again;
   if (go_on && (choice.news.text.size() > before || !choice.news.tokens.empty())) notify(lock);
   return go_on;
+}
+
+/// False: there is nothing to show yet, or the answer is a call and begins again.
+bool Generation::decide(Choice& choice) {
+  const std::size_t at = choice.news.text.find_first_not_of(" \t\r\n");
+  if (at == std::string::npos) return false;
+  choice.undecided = false;
+  choice.again = choice.news.text[at] == '{';
+  return !choice.again;
+}
+
+void Generation::begin_call(Choice& choice) {
+  counts_.completion_tokens -= std::exchange(choice.made, 0);
+  unsent_ -= std::min(unsent_, choice.news.text.size());
+  const std::uint32_t index = choice.news.index;
+  choice.news = {};
+  choice.news.index = index;
+  choice.news.calls_tool = true;
+  choice.text = AnswerText();
+  choice.held.clear();
+  choice.held_top.clear();
+  choice.again = false;
 }
 
 void Generation::keep_detail(Choice& choice, const TokenDetail& detail, std::span<const TokenLogprob> top) {
@@ -152,6 +186,13 @@ void Generation::show_details(Choice& choice, bool all) {
 }
 
 void Generation::on_finished(std::uint32_t index, FinishReason reason, const Status& status) {
+  bool again = false;
+  {
+    const std::lock_guard lock(mutex_);
+    again = choices_[index].again && !cancelled_ && reason != FinishReason::error;
+    if (again) begin_call(choices_[index]);
+  }
+  if (again && submit(index).ok()) return;
   (void)submit_next();
   std::unique_lock lock(mutex_);
   Choice& choice = choices_[index];
@@ -184,10 +225,11 @@ bool Generation::take(std::vector<ChoiceNews>& news) {
   unsent_ = 0;
   for (Choice& choice : choices_) {
     ChoiceNews& one = choice.news;
+    if (choice.undecided && !one.finished) continue;
     if (one.text.empty() && one.tokens.empty() && !one.finished) continue;
-    const std::uint32_t index = one.index;
     news.push_back(std::exchange(one, {}));
-    one.index = index;
+    one.index = news.back().index;
+    one.calls_tool = news.back().calls_tool;
   }
   // One that was cancelled before it was submitted never ends.
   return ended_ == (cancelled_ ? next_ : choices());

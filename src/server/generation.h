@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/runner.h"
+#include "grammar/grammar.h"
 #include "server/answer_text.h"
 #include "text/tokenizer.h"
 
@@ -35,6 +36,7 @@ struct ChoiceNews {
   std::string text;
   std::vector<TokenDetail> tokens;  ///< of text that is shown up to now; empty unless log probabilities are wanted
   std::vector<TokenLogprob> top;
+  bool calls_tool = false;  ///< the text is the JSON of a call: see tool_calls.h
   bool finished = false;
   FinishReason reason = FinishReason::stop;
   Status status;  ///< with FinishReason::error
@@ -51,12 +53,19 @@ struct GenerationCounts {
   Clock::time_point last_token{};
 };
 
+/// Whether an answer is the call of a tool. `automatic`: one that begins with { is, and is begun again, held to the
+/// grammar of calls.
+enum class ToolUse : std::uint8_t { never, always, automatic };
+
 struct GenerationPlan {
   Request request;  ///< but for prompt and seed
   std::vector<std::vector<std::int32_t>> prompts;
   std::uint32_t n = 1;  ///< answers to each
   std::uint64_t seed = 0;
   std::vector<std::string> stops;
+  Grammar::Pointer grammar;  ///< what answers are held to, null: nothing
+  ToolUse tools = ToolUse::never;
+  Grammar::Pointer calls;             ///< of tools
   std::uint32_t window = 1;           ///< answers that are with the engine at once
   std::size_t most_unsent = 1 << 18;  ///< bytes that wait to be handed on, beyond which the request is cancelled
 };
@@ -91,10 +100,14 @@ class Generation : public std::enable_shared_from_this<Generation> {
     std::vector<TokenLogprob> held_top;
     std::uint64_t top_begin = 0;  ///< of the first held token, in held_top
     std::string piece;            ///< reused
+    std::uint64_t made = 0;       ///< tokens, of this attempt
+    bool undecided = false;       ///< whether it is the call of a tool
+    bool again = false;           ///< it is: the attempt ends, and another begins
     bool ended = false;
   };
 
   Status submit_next();
+  Status submit(std::uint32_t index);
   RequestSink sink_of(std::uint32_t index);
   bool on_token(std::uint32_t index, const TokenEvent& event);
   void on_prompt_token(std::uint32_t index, const TokenEvent& event);
@@ -102,6 +115,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void on_finished(std::uint32_t index, FinishReason reason, const Status& status);
   void keep_detail(Choice& choice, const TokenDetail& detail, std::span<const TokenLogprob> top);
   void show_details(Choice& choice, bool all);
+  bool decide(Choice& choice);
+  void begin_call(Choice& choice);
   void notify(std::unique_lock<std::mutex>& lock);
 
   Runner* runner_;

@@ -39,7 +39,8 @@ Status encode_text(const Tokenizer& tokenizer, std::string_view text, bool bos, 
 /// What is the same for chats and texts.
 class Preparation {
  public:
-  Preparation(const ServedModel& model, const ServiceLimits& limits) : model_(model), limits_(limits) {}
+  explicit Preparation(const PrepareContext& context)
+      : model_(context.model), limits_(context.limits), metrics_(context.metrics) {}
 
   Answering take() { return std::move(answering_); }
   ResponseStyle style;
@@ -58,6 +59,15 @@ class Preparation {
     return std::nullopt;
   }
 
+  std::optional<ApiError> add_tools(const ChatRequest& request) {
+    const ToolChoice& choice = request.tool_choice;
+    if (choice.kind == ToolChoice::Kind::none) return std::nullopt;
+    const auto schema = call_schema(request.tools, choice.kind == ToolChoice::Kind::named ? choice.name : "");
+    if (!schema.ok()) return bad_field("tools", "tools: " + schema.status().message());
+    plan.tools = choice.kind == ToolChoice::Kind::automatic ? ToolUse::automatic : ToolUse::always;
+    return take(Grammar::from_json_schema(*schema, &model_.session->budget()), "tools", plan.calls);
+  }
+
   std::optional<ApiError> finish(GenerationFields& fields, std::uint32_t default_tokens) {
     Request& request = plan.request;
     request.max_tokens = fields.max_tokens.value_or(default_tokens);
@@ -68,6 +78,7 @@ class Preparation {
                                                            "that a request may have",
                                                            longest_, request.max_tokens, most));
       error.code = "token_budget_exceeded";
+      metrics_.refused("token_budget");
       if (limits_.reduced) return unavailable(error.message + " while load is high", "degraded", 5);
       return error;
     }
@@ -78,6 +89,7 @@ class Preparation {
     request.logprobs = fields.top_logprobs;
     request.drafts = model_.drafts;
     if (auto error = constrain(fields.constraint)) return error;
+    plan.grammar = std::move(grammar_);
     plan.n = fields.n;
     plan.seed = fields.seed ? *fields.seed : std::random_device()();
     plan.stops = std::move(fields.stop);
@@ -103,22 +115,34 @@ class Preparation {
 
  private:
   std::optional<ApiError> constrain(const Constraint& constraint) {
-    if (constraint.kind == Constraint::Kind::none) return std::nullopt;
     Budget& budget = model_.session->budget();
-    auto grammar = constraint.kind == Constraint::Kind::json_object ? Grammar::json_object(&budget)
-                   : constraint.kind == Constraint::Kind::json_schema
-                       ? Grammar::from_json_schema(constraint.source, &budget)
-                       : Grammar::from_gbnf(constraint.source, &budget);
-    if (!grammar.ok()) {
-      if (grammar.status().code() == StatusCode::no_fit) return api_error(grammar.status());
-      return bad_field(constraint.param, fmt::format("{}: {}", constraint.param, grammar.status().message()));
+    switch (constraint.kind) {
+      case Constraint::Kind::none: return std::nullopt;
+      case Constraint::Kind::json_object: return take(Grammar::json_object(&budget), constraint.param, grammar_);
+      case Constraint::Kind::json_schema:
+        return take(Grammar::from_json_schema(constraint.source, &budget), constraint.param, grammar_);
+      case Constraint::Kind::gbnf:
+        return take(Grammar::from_gbnf(constraint.source, &budget), constraint.param, grammar_);
     }
-    plan.request.grammar = std::move(grammar).value();
     return std::nullopt;
+  }
+
+  static std::optional<ApiError> take(Result<Grammar::Pointer> compiled, const std::string& param,
+                                      Grammar::Pointer& grammar) {
+    if (compiled.ok()) {
+      grammar = std::move(compiled).value();
+      return std::nullopt;
+    }
+    ApiError error = api_error(compiled.status());
+    error.param = param;
+    error.message = param + ": " + error.message;
+    return error;
   }
 
   const ServedModel& model_;
   const ServiceLimits& limits_;
+  Metrics& metrics_;
+  Grammar::Pointer grammar_;
   Answering answering_;
   std::size_t longest_ = 0;
   std::uint64_t bytes_ = 0;
@@ -130,11 +154,10 @@ std::string echoed_text(const Tokenizer& tokenizer, const PromptInput& prompt) {
 
 }  // namespace
 
-Prepared prepare_completion(const ServedModel& model, const ServiceLimits& limits, const RequestLimits& fields,
-                            std::string_view body) {
+Prepared prepare_completion(const PrepareContext& context, std::string_view body) {
   CompletionRequest request;
-  if (auto error = parse_completion(body, fields, request)) return error_response(*error);
-  Preparation work(model, limits);
+  if (auto error = parse_completion(body, context.fields, request)) return error_response(*error);
+  Preparation work(context);
   if (request.fields.max_tokens == 0U && !request.echo) {
     return error_response(bad_field("max_tokens", "max_tokens: 0 goes with echo, to score the prompt"));
   }
@@ -154,14 +177,15 @@ Prepared prepare_completion(const ServedModel& model, const ServiceLimits& limit
   work.plan.request.prompt_logprobs = request.echo && request.fields.wants_logprobs;
   if (auto error = work.finish(request.fields, kDefaultTextTokens)) return error_response(*error);
   Answering answering = work.take();
-  if (limits.log_prompts && !request.prompts.empty()) answering.prompt = std::move(request.prompts.front().text);
+  if (context.limits.log_prompts && !request.prompts.empty())
+    answering.prompt = std::move(request.prompts.front().text);
   return answering;
 }
 
-Prepared prepare_chat(const ServedModel& model, const ServiceLimits& limits, const RequestLimits& fields,
-                      std::string_view body) {
+Prepared prepare_chat(const PrepareContext& context, std::string_view body) {
+  const ServedModel& model = context.model;
   ChatRequest request;
-  if (auto error = parse_chat(body, fields, request)) return error_response(*error);
+  if (auto error = parse_chat(body, context.fields, request)) return error_response(*error);
   if (!model.chat) {
     ApiError error{.message = fmt::format("{} is a base model without a chat template; it continues texts: use "
                                           "/v1/completions",
@@ -169,7 +193,7 @@ Prepared prepare_chat(const ServedModel& model, const ServiceLimits& limits, con
     error.code = "no_chat_template";
     return error_response(error);
   }
-  Preparation work(model, limits);
+  Preparation work(context);
   work.style.chat = true;
   std::vector<std::int32_t> ids;
   if (auto error = chat_prompt(*model.chat, work.tokenizer(), request, work.context(), model.session->budget(), ids)) {
@@ -177,9 +201,10 @@ Prepared prepare_chat(const ServedModel& model, const ServiceLimits& limits, con
   }
   const std::size_t count = ids.size();
   if (auto error = work.add_prompt(std::move(ids), count, "messages")) return error_response(*error);
+  if (auto error = work.add_tools(request)) return error_response(*error);
   if (auto error = work.finish(request.fields, work.context())) return error_response(*error);
   Answering answering = work.take();
-  if (limits.log_prompts) answering.prompt = std::move(request.messages.back().content);
+  if (context.limits.log_prompts) answering.prompt = std::move(request.messages.back().content);
   return answering;
 }
 

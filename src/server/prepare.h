@@ -7,10 +7,16 @@
 
 namespace carat::server {
 
-Prepared prepare_chat(const ServedModel& model, const ServiceLimits& limits, const RequestLimits& fields,
-                      std::string_view body);
-Prepared prepare_completion(const ServedModel& model, const ServiceLimits& limits, const RequestLimits& fields,
-                            std::string_view body);
+/// What a body is held against, and where refusals are counted.
+struct PrepareContext {
+  const ServedModel& model;
+  const ServiceLimits& limits;
+  RequestLimits fields;
+  Metrics& metrics;
+};
+
+Prepared prepare_chat(const PrepareContext& context, std::string_view body);
+Prepared prepare_completion(const PrepareContext& context, std::string_view body);
 HttpResponse tokenize(const ServedModel& model, std::string_view body);
 HttpResponse detokenize(const ServedModel& model, const RequestLimits& fields, std::string_view body);
 

@@ -274,8 +274,8 @@ Prepared Service::prepare(Endpoint endpoint, std::string_view body) {
   }
   const RequestLimits fields = request_limits(model);
   switch (endpoint) {
-    case Endpoint::chat: return prepare_chat(model, limits, fields, body);
-    case Endpoint::completions: return prepare_completion(model, limits, fields, body);
+    case Endpoint::chat: return prepare_chat({model, limits, fields, metrics_}, body);
+    case Endpoint::completions: return prepare_completion({model, limits, fields, metrics_}, body);
     case Endpoint::tokenize: return tokenize(model, body);
     case Endpoint::detokenize: return detokenize(model, fields, body);
     default: break;

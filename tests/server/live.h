@@ -59,6 +59,7 @@ class Live {
     asked.parallel = asked.logits_rows = options_.parallel;
     asked.chunk = options_.chunk;
     asked.threads = 1;
+    asked.grammar = true;
     auto session = Session::open(asked, nullptr);
     ASSERT_TRUE(session.ok()) << session.status().message();
     session_ = std::move(session).value();
