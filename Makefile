@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := build
-.PHONY: run program test test-neon build debug models asan tsan fuzz format lint clean install help deps
+.PHONY: run program test test-neon test-web build debug models asan tsan fuzz format lint clean install help deps
 
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
@@ -12,7 +12,7 @@ export CARAT_MODELS ?= $(HOME)/.cache/carat/models
 
 # Programs that run whole models. Under a sanitizer the real ones would take many minutes, so there they see no model
 # folder: their tests of real models are skipped by name, those of tiny models run.
-MODEL_TESTS := ^(model|engine|metrics|cli)_test$$
+MODEL_TESTS := ^(model|engine|metrics|server|cli)_test$$
 NO_MODELS := CARAT_MODELS=/nonexistent
 # Older sanitizer runtimes fail on kernels with much address randomisation; without the right to turn it off, try so.
 STEADY := $(shell setarch -R true 2> /dev/null && echo setarch -R)
@@ -23,15 +23,24 @@ SOURCES = $(shell git ls-files 'src/*.h' 'src/*.cpp' 'tests/*.h' 'tests/*.cpp' '
 run: program models ## install what is missing, build, fetch the model, write a few words and the memory table
 	build/carat run gemma3-270m -p "Once upon a time" -n 48 --temp 0 --memory 420M --stats
 
-# Without the models their tests are skipped by name; in CI a failed fetch is a failure.
+# Without the models their tests are skipped by name; in CI a failed fetch is a failure, and nginx is installed to be
+# started by the tests of deploy/.
 test: build ## everything: layers, unit, cases, real models; then the byte parsers under ASan and UBSan
 	$(MAKE) models || test -z "$${CI:-}"
+	@test -z "$${CI:-}" || tools/install_deps.sh deploy
 	ctest --preset release
 	$(MAKE) asan
 
 test-neon: ## the kernels of 64-bit ARM, cross-built, against ref under qemu-user
 	@tools/install_deps.sh build arm64
 	@JOBS=$(JOBS) tools/test_neon.sh
+
+WEB_TESTS := $(HOME)/.cache/carat/venv-web
+test-web: program ## the chat page in a real Chromium; screenshots in build/web
+	@tools/install_deps.sh web
+	@test -x $(WEB_TESTS)/bin/pytest || python3 -m venv $(WEB_TESTS)
+	@$(WEB_TESTS)/bin/pip -q install --disable-pip-version-check -r tests/web/requirements.txt
+	$(WEB_TESTS)/bin/pytest -q tests/web
 
 program: deps build/build.ninja ## build/carat alone
 	@cmake --build --preset release --target carat -j $(JOBS) $(QUIET)

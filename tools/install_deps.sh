@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that are missing, and asks apt nothing when none is.
-# Usage: tools/install_deps.sh [build|clang|format|arm64]…     (default: build)
+# Usage: tools/install_deps.sh [build|clang|format|arm64|web|deploy]…     (default: build)
 set -euo pipefail
 
 build=(g++ cmake ninja-build ccache python3 nlohmann-json3-dev libcli11-dev libfmt-dev libspdlog-dev libgtest-dev
@@ -9,6 +9,8 @@ build=(g++ cmake ninja-build ccache python3 nlohmann-json3-dev libcli11-dev libf
 clang=(clang-16 libclang-rt-16-dev)
 format=(clang-format-16 clang-tidy-16)
 arm64=(g++-aarch64-linux-gnu qemu-user)
+web=(chromium fonts-dejavu-core python3-venv)
+deploy=(nginx-light openssl python3-yaml)
 
 wanted=()
 for group in "${@:-build}"; do
@@ -17,7 +19,9 @@ for group in "${@:-build}"; do
     clang) wanted+=("${clang[@]}") ;;
     format) wanted+=("${format[@]}") ;;
     arm64) wanted+=("${arm64[@]}") ;;
-    *) echo "install_deps: unknown group '$group'; there are build, clang, format, arm64" >&2; exit 2 ;;
+    web) wanted+=("${web[@]}") ;;
+    deploy) wanted+=("${deploy[@]}") ;;
+    *) echo "install_deps: unknown group '$group'; there are build, clang, format, arm64, web, deploy" >&2; exit 2 ;;
   esac
 done
 

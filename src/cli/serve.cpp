@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -29,13 +28,17 @@ struct ServeOptions {
   std::uint32_t parallel = 0;  ///< 0: as the plan finds room
   std::string model_name;
   bool no_prefault = false;
+  std::string prefix_cache;  ///< empty: as the plan finds room
+  std::uint64_t kv_tokens = 0;
+  EngineOptions engine;
+  std::string fallback_model;
+  LadderLimits ladder;
+  bool no_degrade = false;
 };
 
 namespace {
 
 constexpr std::uint32_t kMostSequences = 8;  ///< that the plan picks
-/// Fewer sequences are planned rather than a context below this.
-constexpr std::uint32_t kWantedContext = 4096;
 
 Result<server::ServiceLimits> service_limits(const ServeOptions& options) {
   server::ServiceLimits limits = options.limits;
@@ -63,20 +66,43 @@ std::string model_id(const ServeOptions& options) {
 
 bool is_public(const std::string& host) { return !host.starts_with("127.") && host != "::1"; }
 
-/// As many sequences as fit with a useful context, up to kMostSequences; what was asked for stays.
+/// Without --prefix-cache a quarter of what the plan leaves, this at most.
+constexpr std::uint64_t kMostPrefixBytes = 1 << 30;
+
+/// Room for the prefix cache.
+Status plan_prefixes(const ServeOptions& options, SessionOptions& asked) {
+  if (!options.prefix_cache.empty()) {
+    if (options.prefix_cache == "off") return ok_status();
+    auto size = parse_memory(options.prefix_cache);
+    if (!size.ok()) return std::move(size).status().with_context("--prefix-cache");
+    if (size->bytes == 0) return invalid(fmt::format("--prefix-cache {}: give bytes, or off", options.prefix_cache));
+    asked.prefix_bytes = size->bytes;
+    return ok_status();
+  }
+  CARAT_ASSIGN(const Planned planned, plan_session(asked));
+  if (!planned.plan.fits || planned.plan.weights.streamed) return ok_status();
+  // The cache is not worth a shorter context or fewer sequences.
+  asked.context = planned.plan.ask.context;
+  asked.parallel = planned.plan.ask.parallel;
+  asked.logits_rows = planned.plan.ask.logits_rows;
+  asked.most_parallel = 0;
+  asked.prefix_bytes = std::min(kMostPrefixBytes, (planned.plan.facts.budget - planned.plan.total) / 4);
+  return ok_status();
+}
+
 Result<SessionOptions> session_options(const ServeOptions& options, const server::ServiceLimits& limits) {
   CARAT_ASSIGN(SessionOptions asked, options.common.session());
-  const std::array<std::uint32_t, 4> picks{kMostSequences, 4, 2, 1};
-  for (const std::uint32_t pick : picks) {
-    asked.parallel = options.parallel > 0 ? options.parallel : pick;
-    asked.logits_rows = asked.parallel;
-    asked.input_bytes = server::network_bytes(options.network, limits, asked.context.value_or(asked.default_context),
-                                              asked.parallel);
-    if (options.parallel > 0) break;
-    CARAT_ASSIGN(const Planned planned, plan_session(asked));
-    const std::uint32_t wanted = asked.context.value_or(std::min(planned.file.config.context, kWantedContext));
-    if (planned.plan.fits && !planned.plan.weights.streamed && planned.plan.ask.context >= wanted) break;
+  if (options.parallel > 0) {
+    asked.parallel = asked.logits_rows = options.parallel;
+  } else {
+    asked.most_parallel = kMostSequences;
   }
+  const std::uint32_t context = asked.context.value_or(asked.default_context);
+  asked.input_bytes = server::network_bytes(options.network, limits, context);
+  asked.sequence_bytes = server::sequence_bytes(context);
+  asked.kv_tokens = options.kv_tokens;
+  asked.grammar = true;
+  CARAT_TRY(plan_prefixes(options, asked));
   return asked;
 }
 
@@ -99,6 +125,7 @@ Status warm_up(Session& session, Engine& engine, bool prefault) {
   const std::int32_t token = std::max(session.tokenizer()->bos(), 0);
   request.prompt.assign(prefault ? std::max(most, 1U) : 1, token);
   request.max_tokens = 1;
+  request.keep_prefix = false;
   Status failure;
   RequestSink sink;
   sink.finished = [&failure](FinishReason, const Status& status) { failure = status; };
@@ -116,6 +143,38 @@ Status announce(const ServeOptions& options, std::uint16_t port) {
   return print_json({{"event", "listening"}, {"url", url}, {"host", host}, {"port", port}});
 }
 
+/// A smaller model beside the first, for when load is too much. What the first has taken counts as the process's own.
+struct Fallback {
+  std::unique_ptr<Session> session;
+  std::optional<Engine> engine;
+  std::optional<Runner> runner;
+};
+
+Result<std::unique_ptr<Fallback>> load_fallback(const ServeOptions& options, const SessionOptions& first,
+                                                StepTurns& turns, server::Service& service) {
+  auto fallback = std::make_unique<Fallback>();
+  SessionOptions asked = first;
+  asked.model = options.fallback_model;
+  CARAT_ASSIGN(const SessionOptions given, options.common.session());
+  asked.memory = given.memory;
+  asked.context = given.context;
+  asked.prefix_bytes = asked.kv_tokens = 0;
+  asked.parallel = asked.logits_rows = 1;
+  asked.most_parallel = kMostSequences;
+  CARAT_ASSIGN(fallback->session, Session::open(asked, nullptr));
+  CARAT_TRY(need_tokenizer(*fallback->session).status());
+  CARAT_ASSIGN(fallback->engine, Engine::create(*fallback->session));
+  server::ServedModel model;
+  CARAT_ASSIGN(model.chat, chat_template(*fallback->session));
+  fallback->runner.emplace(*fallback->engine, &turns);
+  model.id = std::filesystem::path(options.fallback_model).stem().string();
+  model.session = fallback->session.get();
+  model.runner = &*fallback->runner;
+  model.drafts = options.common.drafts();
+  service.set_fallback(std::move(model));
+  return fallback;
+}
+
 /// Loads the model and answers until the server stops. Everything of it ends here, in order.
 Status load_and_answer(const ServeOptions& options, const server::ServiceLimits& limits, server::Service& service,
                        server::Server& network) {
@@ -127,15 +186,16 @@ Status load_and_answer(const ServeOptions& options, const server::ServiceLimits&
   CARAT_ASSIGN(const auto session, Session::open(asked, progress));
   CARAT_TRY(need_tokenizer(*session).status());
   const Reservation connections = [&] {
-    auto room = session->budget().try_reserve(MemoryCategory::io,
-                                              options.network.max_connections * server::kConnectionBytes, "connections");
+    auto room = session->budget().try_reserve(
+        MemoryCategory::io, options.network.max_connections * server::kConnectionBytes, "connections");
     return room.ok() ? std::move(room).value() : Reservation();
   }();
-  CARAT_ASSIGN(Engine engine, Engine::create(*session));
+  CARAT_ASSIGN(Engine engine, Engine::create(*session, options.engine));
   server::ServedModel model;
   CARAT_ASSIGN(model.chat, chat_template(*session));
   CARAT_TRY(warm_up(*session, engine, !options.no_prefault));
-  Runner runner(engine);
+  StepTurns turns;
+  Runner runner(engine, options.fallback_model.empty() ? nullptr : &turns);
   model.id = model_id(options);
   model.session = session.get();
   model.runner = &runner;
@@ -143,13 +203,18 @@ Status load_and_answer(const ServeOptions& options, const server::ServiceLimits&
   model.plan_json = json_text(plan_json(session->plan(), false));
   const Plan& plan = session->plan();
   if (!options.common.quiet) fmt::print(stderr, "{}", plan_table(plan));
-  log_note(fmt::format("ready: {} answers at once, context {}, loaded in {:.2f} s", plan.ask.parallel,
-                       plan.ask.context, session->load_seconds()));
+  std::unique_ptr<Fallback> fallback;
+  if (!options.fallback_model.empty()) {
+    CARAT_ASSIGN(fallback, load_fallback(options, asked, turns, service));
+  }
+  log_note(fmt::format("ready: {} answers at once, context {}, loaded in {:.2f} s", plan.ask.parallel, plan.ask.context,
+                       session->load_seconds()));
   service.ready(std::move(model));
   notify_service_manager("READY=1");
   network.wait();
   notify_service_manager("STOPPING=1");
   runner.stop();
+  if (fallback) fallback->runner->stop();
   return ok_status();
 }
 
@@ -176,7 +241,10 @@ Result<server::ServiceLimits> reread_limits() {
 
 Status run_serve(const ServeOptions& options) {
   CARAT_ASSIGN(const server::ServiceLimits limits, service_limits(options));
-  server::Service service(model_id(options), limits);
+  LadderLimits ladder = options.ladder;
+  if (!options.no_degrade) ladder.steps = {DegradeStep::shorter_answers, DegradeStep::shorter_context};
+  if (!options.fallback_model.empty()) ladder.steps.push_back(DegradeStep::smaller_model);
+  server::Service service(model_id(options), limits, ladder);
   server::ServerOptions network = options.network;
   network.signals = true;
   network.reload = [&service] {
@@ -219,7 +287,8 @@ void add_limit_options(CLI::App& command, ServeOptions& options) {
   seconds("--idle-timeout", limits.idle_seconds, "seconds that a connection may wait for its next request");
   seconds("--write-timeout", limits.write_seconds, "seconds that a client may leave an answer unread");
   seconds("--request-timeout", limits.request_seconds, "seconds for a whole answer");
-  command.add_option("--cors-origin", limits.cors_origin, "let pages of this origin (or *) read answers (default: none)");
+  command.add_option("--cors-origin", limits.cors_origin,
+                     "let pages of this origin (or *) read answers (default: none)");
   command.add_flag("--log-prompts", limits.log_prompts, "put the beginning of prompts into the access log");
 }
 
@@ -237,6 +306,25 @@ std::shared_ptr<ServeOptions> add_serve(CLI::App& app, Action& action) {
   command->add_option("--port", options->network.port, "0: any that is free, which is printed")->capture_default_str();
   command->add_option("--parallel", options->parallel, "answers made at once (default: up to 8, as fits)")
       ->check(CLI::Range(1U, 1024U));
+  command->add_option(
+      "--prefix-cache", options->prefix_cache,
+      "memory for windows before tokens that prompts have in common, or off (default: a quarter of what "
+      "the plan leaves)");
+  command->add_flag("--exact-prefix", options->engine.exact_prefix,
+                    "share prompts only, not answers: the bits of a run from the start");
+  command->add_option("--kv-tokens", options->kv_tokens,
+                      "tokens that the pages of all answers together have room for (default: the context of each)");
+  command->add_flag("--preemptible", options->engine.preemptible,
+                    "with --kv-tokens: start requests early, and compute some again when pages run out");
+  command->add_flag("--no-degrade", options->no_degrade,
+                    "keep max_tokens and the context when the queue stays full, and refuse what does not fit");
+  command->add_option("--degrade-after", options->ladder.seconds_up, "seconds of a full queue before each step down")
+      ->check(CLI::Range(0.1, 3600.0));
+  command->add_option("--recover-after", options->ladder.seconds_down, "seconds of a short queue before each step up")
+      ->check(CLI::Range(0.1, 3600.0));
+  command->add_option("--fallback-model", options->fallback_model,
+                      "a smaller model that answers when steps before it were not enough; lies beside the first in "
+                      "--memory");
   command->add_option("--model-name", options->model_name, "what clients see (default: the file's name)");
   command->add_option("--max-connections", options->network.max_connections, "connections at once")
       ->check(CLI::Range(1U, 65536U));

@@ -5,15 +5,18 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <limits>
 
+#include "sampling/penalties.h"
 #include "sampling/sampler.h"
 
 namespace carat {
 namespace {
 
-bool changes_logits(const SamplingParams& params) {
-  return !params.logit_bias.empty() || params.repetition_penalty != 1 || params.presence_penalty != 0 ||
-         params.frequency_penalty != 0;
+bool changes_logits(const Request& request) {
+  const SamplingParams& params = request.sampling;
+  return request.grammar != nullptr || !params.logit_bias.empty() || params.repetition_penalty != 1 ||
+         params.presence_penalty != 0 || params.frequency_penalty != 0;
 }
 
 /// Adds the time of its scope.
@@ -58,6 +61,9 @@ Result<Engine> Engine::create(Session& session, const EngineOptions& options) {
   CARAT_ASSIGN(engine.prefix_,
                PrefixCache::create(session.budget(), session.config(), session.plan().ask, session.kv()));
   CARAT_ASSIGN(engine.scratch_, SamplerScratch::create(session.budget(), session.config().vocab));
+  if (session.has_grammars()) {
+    CARAT_ASSIGN(engine.masks_, TokenMasks::create(*session.tokenizer(), session.budget()));
+  }
   const std::uint32_t rows = session.decoder().max_rows();
   CARAT_ASSIGN(engine.batch_memory_,
                session.budget().try_reserve(MemoryCategory::io, batch_bytes(rows), "tokens of a batch"));
@@ -92,6 +98,7 @@ Status Engine::check(const Request& request) const {
                     "--overflow truncate-left",
                     request.prompt.size(), context));
   }
+  if (request.grammar && !masks_) return invalid("the session was opened without room for grammars");
   return validate(request.sampling, vocab);
 }
 
@@ -99,7 +106,7 @@ Result<RequestId> Engine::submit(Request request, RequestSink sink) {
   const std::uint32_t context = session_->kv().context();
   const std::uint32_t vocab = session_->config().vocab;
   CARAT_TRY(check(request));
-  if (request.wants_logprobs && changes_logits(request.sampling) && unpenalized_.empty()) {
+  if (request.wants_logprobs && changes_logits(request) && unpenalized_.empty()) {
     CARAT_ASSIGN(unpenalized_,
                  Buffer<float>::allocate(session_->budget(), MemoryCategory::logits, vocab, "logits before penalties"));
   }
@@ -109,8 +116,13 @@ Result<RequestId> Engine::submit(Request request, RequestSink sink) {
                                                          "a request's tokens"));
   std::copy(request.prompt.begin(), request.prompt.end(), room.begin());
   request.prompt = {};
+  std::optional<GrammarMatcher> matcher;
+  if (request.grammar) {
+    CARAT_ASSIGN(matcher, GrammarMatcher::create(*masks_, request.grammar, request.stop_tokens));
+  }
   const RequestId id = next_id_++;
   Running& running = requests_[id];
+  running.matcher = std::move(matcher);
   running.room = std::move(room);
   running.generator = Generator(request.seed);
   running.prompt_tokens = running.token_count = prompt_tokens;
@@ -139,7 +151,7 @@ void Engine::cancel(RequestId request) {
 
 /// Tokens that may be drafted for an answer: as many as can be taken back from its KV, and end before its own end.
 std::uint32_t Engine::most_drafts(const Running& running) const {
-  if (running.request.drafts == Drafts::off) return 0;
+  if (running.request.drafts == Drafts::off || running.matcher) return 0;
   const auto tokens = static_cast<std::uint32_t>(running.token_count);
   const std::size_t left = running.request.max_tokens - (running.token_count - running.prompt_tokens);
   return static_cast<std::uint32_t>(std::min<std::size_t>(left - 1, session_->kv().retractable(tokens)));
@@ -300,7 +312,7 @@ void Engine::fail_all(const Status& status) {
 }
 
 std::uint32_t Engine::deciding_logits(const Request& request) {
-  if (request.wants_logprobs || changes_logits(request.sampling)) return 0;
+  if (request.wants_logprobs || changes_logits(request)) return 0;
   return request.sampling.temperature == 0 ? 1 : request.sampling.top_k;
 }
 
@@ -371,6 +383,50 @@ void Engine::run_batch(std::span<const StepItem> items) {
   session_->decoder().forward(batch, session_->kv(), sequences_);
 }
 
+Result<std::int32_t> Engine::choose(Running& running, std::span<float> logits) {
+  const std::span<const std::int32_t> all = running.tokens();
+  const TokenHistory history{all, all.subspan(running.prompt_tokens)};
+  if (running.matcher) return choose_in_grammar(running, logits, history);
+  return sample_token(logits, token_limit(), running.request.sampling, history, running.generator, scratch_);
+}
+
+/// Logits of tokens without a bit become -inf.
+void Engine::apply_mask(std::span<const std::uint64_t> mask, std::span<float> logits) {
+  for (std::size_t word = 0; word < mask.size(); ++word) {
+    const std::size_t first = word * 64;
+    const std::size_t end = std::min(first + 64, logits.size());
+    if (mask[word] == ~std::uint64_t{0}) continue;
+    for (std::size_t i = first; i < end; ++i) {
+      if ((mask[word] >> (i - first) & 1) == 0) logits[i] = -std::numeric_limits<float>::infinity();
+    }
+  }
+}
+
+Result<std::int32_t> Engine::choose_in_grammar(Running& running, std::span<float> logits, const TokenHistory& history) {
+  const Request& request = running.request;
+  GrammarMatcher& matcher = *running.matcher;
+  const std::span<float> known = logits.first(std::min<std::size_t>(logits.size(), token_limit()));
+  adjust_logits(known, request.sampling, history, scratch_);
+  CARAT_ASSIGN(const auto allowed, matcher.mask());
+  apply_mask(allowed, known);
+  CARAT_ASSIGN(std::int32_t token, choose_token(known, request.sampling, running.generator, scratch_));
+  const std::vector<std::int32_t>& ends = request.stop_tokens;
+  const auto is_end = [&ends](std::int32_t id) { return std::find(ends.begin(), ends.end(), id) != ends.end(); };
+  if (is_end(token)) return token;
+  const auto made = static_cast<std::uint32_t>(running.token_count - running.prompt_tokens);
+  const std::uint32_t left = request.max_tokens - made - 1;
+  CARAT_ASSIGN(const bool fits, matcher.accept(token, left));
+  if (fits) return token;
+  // With this token the answer could not be finished in time: the likeliest of those that bring it to its end.
+  CARAT_ASSIGN(const auto closing, matcher.closing_mask());
+  apply_mask(closing, known);
+  SamplingParams likeliest;
+  likeliest.temperature = 0;
+  CARAT_ASSIGN(token, choose_token(known, likeliest, running.generator, scratch_));
+  if (!is_end(token)) CARAT_TRY(matcher.accept(token, left).status());
+  return token;
+}
+
 void Engine::take_token(RequestId id, std::span<float> logits) {
   if (!requests_.contains(id)) return;  // another request's sink cancelled it
   Profile* const profile = session_->decoder().profile();
@@ -390,15 +446,13 @@ void Engine::take_token(RequestId id, std::span<float> logits) {
     top_.resize(std::min<std::size_t>(request.logprobs, kListedCandidates));
     listed = top_logprobs(logits, normalizer, top_, scratch_);
   }
-  // Penalties change the row: the chosen token's own probability is taken from the row as it was.
-  const std::span<const std::int32_t> all = running.tokens();
-  const TokenHistory history{all, all.subspan(running.prompt_tokens)};
+  // Penalties and masks change the row: the chosen token's own probability is taken from the row as it was.
   std::span<const float> original = logits;
-  if (request.wants_logprobs && changes_logits(request.sampling)) {
+  if (request.wants_logprobs && changes_logits(request)) {
     std::copy(logits.begin(), logits.end(), unpenalized_.begin());
     original = unpenalized_.span();
   }
-  auto chosen = sample_token(logits, token_limit(), request.sampling, history, running.generator, scratch_);
+  auto chosen = choose(running, logits);
   if (!chosen.ok()) return end(id, FinishReason::error, chosen.status());
   event.token = *chosen;
   if (std::find(request.stop_tokens.begin(), request.stop_tokens.end(), event.token) != request.stop_tokens.end()) {
@@ -414,6 +468,7 @@ void Engine::take_token(RequestId id, std::span<float> logits) {
   if (!requests_.contains(id)) return;  // the sink cancelled it
   if (!go_on) return end(id, FinishReason::stop, ok_status());
   const std::size_t made = running.token_count - running.prompt_tokens;
+  if (running.matcher && running.matcher->finished()) return end(id, FinishReason::stop, ok_status());
   // A token beyond the context could be chosen but not read back in.
   if (made >= request.max_tokens || running.token_count > session_->kv().context()) {
     end(id, FinishReason::length, ok_status());

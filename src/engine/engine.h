@@ -14,10 +14,12 @@
 #include "engine/prompt_lookup.h"
 #include "engine/scheduler.h"
 #include "engine/session.h"
+#include "grammar/matcher.h"
 #include "kv/prefix_cache.h"
 #include "sampling/generator.h"
 #include "sampling/logprobs.h"
 #include "sampling/params.h"
+#include "sampling/penalties.h"
 #include "sampling/scratch.h"
 
 namespace carat {
@@ -73,8 +75,12 @@ struct Request {
   std::uint32_t logprobs = 0;             ///< how many alternatives a token reports
   bool wants_logprobs = false;
   Drafts drafts = Drafts::automatic;  ///< of a session that was opened with draft_tokens
-  bool keep_prefix = true;            ///< what it computes may serve later requests
-  bool prompt_logprobs = false;       ///< see RequestSink::prompt_token; all of the prompt is computed
+  /// What the answer is held to; of a session with SessionOptions::grammar. stop_tokens are then what may end it, where
+  /// the grammar lets it end, and the answer ends within max_tokens where it can. Log probabilities are of the row
+  /// before the mask. Nothing is drafted.
+  Grammar::Pointer grammar;
+  bool keep_prefix = true;       ///< what it computes may serve later requests
+  bool prompt_logprobs = false;  ///< see RequestSink::prompt_token; all of the prompt is computed
   /// A request of the same prompt that this one waits for, to go on from what that one computed; 0: none.
   RequestId same_prompt_as = 0;
 };
@@ -134,6 +140,7 @@ class Engine {
     bool open = false;
     bool answering() const { return open && token_count > prompt_tokens; }
 
+    std::optional<GrammarMatcher> matcher;
     DraftPolicy policy;
     LookupMatch match;          ///< what this step's draft was taken from
     std::uint32_t scored = 0;   ///< tokens of the prompt that were reported to prompt_token
@@ -172,6 +179,9 @@ class Engine {
   void score_prompt_token(RequestId id, std::uint32_t index, std::span<const float> logits);
   void settle_drafts(bool answers_only);
   void take_token(RequestId id, std::span<float> logits);
+  static void apply_mask(std::span<const std::uint64_t> mask, std::span<float> logits);
+  Result<std::int32_t> choose(Running& running, std::span<float> logits);
+  Result<std::int32_t> choose_in_grammar(Running& running, std::span<float> logits, const TokenHistory& history);
   void end(RequestId id, FinishReason reason, const Status& status);
 
   Session* session_;
@@ -181,6 +191,7 @@ class Engine {
   std::uint64_t preemptions_ = 0;
   std::vector<StepItem> ran_;  ///< of this step, with prompt rows
   SamplerScratch scratch_;
+  std::unique_ptr<TokenMasks> masks_;  ///< of a session with SessionOptions::grammar
   Buffer<float> unpenalized_;  ///< [vocab] of the row being sampled; allocated by the first request that needs it
   std::map<RequestId, Running> requests_;
   RequestId next_id_ = 1;

@@ -4,7 +4,7 @@
 
 namespace carat {
 
-Runner::Runner(Engine& engine) : engine_(&engine) {
+Runner::Runner(Engine& engine, StepTurns* turns) : engine_(&engine), turns_(turns) {
   state_.engine = engine.state();
   thread_ = std::thread([this] { run(); });
 }
@@ -44,9 +44,15 @@ void Runner::stop() {
   if (thread_.joinable() && thread_.get_id() != std::this_thread::get_id()) thread_.join();
 }
 
+bool Runner::step() {
+  if (turns_ == nullptr) return engine_->step();
+  const std::lock_guard turn(*turns_);
+  return engine_->step();
+}
+
 void Runner::run() {
   while (take_work()) {
-    if (engine_->step()) ++steps_;
+    if (step()) ++steps_;
     publish();
   }
   while (!engine_ids_.empty()) engine_->cancel(engine_ids_.begin()->second);

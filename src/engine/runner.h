@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "engine/engine.h"
+#include "engine/step_turns.h"
 
 namespace carat {
 
@@ -32,19 +33,21 @@ struct RunnerState {
   std::size_t waiting() const { return engine.waiting + arriving; }
 };
 
-/// Every method may be called from any thread, also from a sink. Sinks are called on the runner's thread, which waits for
-/// them: they hand on and return.
+/// Every method may be called from any thread, also from a sink. Sinks are called on the runner's thread, which waits
+/// for them: they hand on and return.
 class Runner {
  public:
   /// `engine` outlives the runner, and is the runner's alone until it is gone.
-  explicit Runner(Engine& engine);
+  /// `turns`, if any, is shared with other runners on the same CPUs, and outlives all of them.
+  explicit Runner(Engine& engine, StepTurns* turns = nullptr);
   /// Cancels what still waits or runs; sinks are told.
   ~Runner();
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
 
-  /// The request is with the engine before its next step. What Engine::submit() refuses is refused here, but that memory
-  /// is missing: then the sink hears finished(error). Ids are the runner's own, those in Request::same_prompt_as too.
+  /// The request is with the engine before its next step. What Engine::submit() refuses is refused here, but that
+  /// memory is missing: then the sink hears finished(error). Ids are the runner's own, those in Request::same_prompt_as
+  /// too.
   Result<RequestId> submit(Request request, RequestSink sink);
   /// Takes effect before the next step; a request that has ended is none.
   void cancel(RequestId request);
@@ -65,7 +68,10 @@ class Runner {
   RequestSink counted(RequestId id, std::uint64_t prompt_tokens, RequestSink sink);
   void publish();
 
+  bool step();
+
   Engine* engine_;
+  StepTurns* turns_ = nullptr;
   // Of the runner's thread alone.
   std::map<RequestId, RequestId> engine_ids_;
   std::vector<Arrival> taken_;

@@ -213,6 +213,22 @@ Status check_kv_options(const ModelConfig& config, const SessionOptions& options
 
 namespace {
 
+/// The plan for as many sequences as fit, where their number is not given: each has a row of logits of its own.
+Plan plan_sequences(const ModelConfig& config, const ModelFacts& model, const SessionOptions& options,
+                    const ProcessFacts& process, KvType kv_default) {
+  SessionOptions asked = options;
+  asked.parallel = options.most_parallel > 0 ? options.most_parallel : options.parallel;
+  while (true) {
+    if (options.most_parallel > 0) asked.logits_rows = asked.parallel;
+    asked.input_bytes = options.input_bytes + asked.parallel * options.sequence_bytes;
+    Plan plan = plan_model(config, model, asked, process, kv_default);
+    const std::uint32_t wanted = options.context.value_or(std::min(config.context, options.wanted_context));
+    const bool good = plan.fits && !plan.weights.streamed && plan.ask.context >= wanted;
+    if (options.most_parallel == 0 || good || asked.parallel == 1) return plan;
+    asked.parallel /= 2;
+  }
+}
+
 /// The plan with snapshots of one prompt and its answer, where it is no worse than `without` them.
 Plan with_turns_kept(const ModelConfig& config, const ModelFacts& model, const SessionOptions& options,
                      ProcessFacts process, KvType kv_default, Plan without) {
@@ -237,6 +253,7 @@ Result<Planned> plan_session(const SessionOptions& options) {
   planned.threads = process.threads;
   planned.lowered_by = process.lowered_by;
   planned.whole_head = options.whole_head;
+  planned.grammar = options.grammar;
   planned.cpus = process.cpus;
   planned.budget = std::make_unique<Budget>(process.limit);
   CARAT_ASSIGN(planned.kernels, select_kernel_table(options.isa));
@@ -262,9 +279,13 @@ Result<Planned> plan_session(const SessionOptions& options) {
                    .tokenizer = file.tokenizer_bytes(),
                    .staging = loading_bytes(planned.layout, process.threads)};
   if (!options.random) model.streamable = planned.layout.sizes();
+  if (options.grammar && model.tokenizer > 0) {
+    model.tokenizer += TokenMasks::trie_bytes(file.config.vocab);
+    model.io += TokenMasks::cache_bytes(file.config.vocab);
+  }
   // The directory's entries stay as long as the file is open.
   for (const Reservation& entries : file.directory_memory) model.io += entries.bytes();
-  planned.plan = plan_model(file.config, model, options, process, kv_default);
+  planned.plan = plan_sequences(file.config, model, options, process, kv_default);
   if (options.keep_turns) {
     planned.plan = with_turns_kept(file.config, model, options, process, kv_default, std::move(planned.plan));
   }

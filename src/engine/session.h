@@ -48,6 +48,9 @@ struct SessionOptions {
   std::optional<std::uint32_t> context;  ///< default: the largest of min(trained, default_context) that fits
   std::uint32_t default_context = 8192;
   std::uint32_t parallel = 1;
+  /// > 0: in place of `parallel`, as many sequences up to it as fit with `wanted_context` tokens each.
+  std::uint32_t most_parallel = 0;
+  std::uint32_t wanted_context = 4096;
   std::uint32_t chunk = 512;
   std::optional<KvType> kv_local;
   std::optional<KvType> kv_global;
@@ -57,13 +60,15 @@ struct SessionOptions {
   std::optional<int> threads;
   std::string isa;
   std::uint32_t logits_rows = 1;
-  std::uint32_t draft_tokens = 0;  ///< most that are verified in one step, fewer where the budget has no room
-  std::uint64_t prefix_bytes = 0;  ///< for what prompts have in common; see PrefixCache
-  std::uint64_t kv_tokens = 0;     ///< tokens of all sequences that global pages are for; 0: every whole context
-  std::uint64_t input_bytes = 0;   ///< that the caller will reserve for its input once the model is loaded
-  bool chat = false;               ///< a file without a chat template is refused before its weights are read
-  bool whole_head = false;         ///< every token reads all of the head: no Decoder::top_logits()
-  bool sampler = true;             ///< tokens will be chosen: count the sampler's scratch
+  std::uint32_t draft_tokens = 0;    ///< most that are verified in one step, fewer where the budget has no room
+  std::uint64_t prefix_bytes = 0;    ///< for what prompts have in common; see PrefixCache
+  std::uint64_t kv_tokens = 0;       ///< tokens of all sequences that global pages are for; 0: every whole context
+  std::uint64_t input_bytes = 0;     ///< that the caller will reserve for its input once the model is loaded
+  std::uint64_t sequence_bytes = 0;  ///< of io, for each sequence besides
+  bool grammar = false;              ///< answers may be held to grammars: Request::grammar
+  bool chat = false;                 ///< a file without a chat template is refused before its weights are read
+  bool whole_head = false;           ///< every token reads all of the head: no Decoder::top_logits()
+  bool sampler = true;               ///< tokens will be chosen: count the sampler's scratch
   /// For commands that compare numbers: models with float weights run exactly, unless KV types are given.
   bool exact_for_float_weights = false;
   std::optional<SpeedFacts> measured_speed;  ///< default: estimated from the CPU
@@ -83,6 +88,7 @@ struct Planned {
   std::vector<int> cpus;
   std::string lowered_by;  ///< the cgroup file or ulimit that allows less than was asked; empty: none
   bool whole_head = false;
+  bool grammar = false;
   Plan plan;
 };
 
@@ -115,6 +121,7 @@ struct ModelFacts {
   std::optional<WeightSizes> streamable;  ///< of a model whose weights may be read from a file
 };
 /// The plan for what is asked of a model in this process; KV types that are not asked for are `kv_default`.
+/// SessionOptions::most_parallel is not looked at.
 Plan plan_model(const ModelConfig& config, const ModelFacts& model, const SessionOptions& options,
                 const ProcessFacts& process, KvType kv_default);
 
@@ -129,6 +136,7 @@ class Session {
   const KernelTable& kernels() const { return *planned_.kernels; }
   /// Null when the file has no tokenizer.
   const Tokenizer* tokenizer() const { return tokenizer_.get(); }
+  bool has_grammars() const { return planned_.grammar && tokenizer_ != nullptr; }
   const std::string& chat_template() const { return chat_template_; }
   Budget& budget() { return *planned_.budget; }
   Decoder& decoder() { return *decoder_; }

@@ -36,7 +36,7 @@ struct JsonNumber {
 /// copy reads ahead.
 class JsonReader {
  public:
-  static constexpr int kDeepest = 32;
+  static constexpr int kDeepest = 64;
 
   /// `first_byte`: where `text`, which is not copied, starts in its file.
   explicit JsonReader(std::string_view text, std::uint64_t first_byte = 0) : text_(text), first_byte_(first_byte) {}

@@ -28,9 +28,9 @@ double seconds_between(Clock::time_point from, Clock::time_point to) {
 }  // namespace
 
 std::string access_line(const AccessEntry& entry, std::int64_t unix_milliseconds) {
-  std::string line = fmt::format(R"({{"time":"{:%Y-%m-%dT%H:%M:%S}.{:03}Z","id":)",
-                                 fmt::gmtime(static_cast<std::time_t>(unix_milliseconds / 1000)),
-                                 unix_milliseconds % 1000);
+  std::string line =
+      fmt::format(R"({{"time":"{:%Y-%m-%dT%H:%M:%S}.{:03}Z","id":)",
+                  fmt::gmtime(static_cast<std::time_t>(unix_milliseconds / 1000)), unix_milliseconds % 1000);
   const auto text = [&line](const char* key, std::string_view value) {
     line += key;
     append_json_string(line, value.substr(0, kMostText / 4));
@@ -48,7 +48,8 @@ std::string access_line(const AccessEntry& entry, std::int64_t unix_milliseconds
                    R"(,"stream":{},"prompt_tokens":{},"cached_tokens":{},"completion_tokens":{})", entry.stream,
                    counts.prompt_tokens, counts.cached_tokens, counts.completion_tokens);
     if (counts.started != kNever) {
-      fmt::format_to(std::back_inserter(line), ",\"queue_s\":{:.6f}", seconds_between(counts.submitted, counts.started));
+      fmt::format_to(std::back_inserter(line), ",\"queue_s\":{:.6f}",
+                     seconds_between(counts.submitted, counts.started));
     }
     if (counts.first_token != kNever) {
       fmt::format_to(std::back_inserter(line), ",\"first_token_s\":{:.6f}",
@@ -86,8 +87,7 @@ Status AccessLog::open(const std::string& path) {
 void AccessLog::write(const AccessEntry& entry) {
   if (descriptor_ < 0) return;
   const auto now = std::chrono::system_clock::now().time_since_epoch();
-  const std::string line =
-      access_line(entry, std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
+  const std::string line = access_line(entry, std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
   pollfd ready{descriptor_, POLLOUT, 0};
   const bool free = line.size() <= kMostLine && poll(&ready, 1, 0) == 1 && (ready.revents & POLLOUT) != 0;
   if (!free || ::write(descriptor_, line.data(), line.size()) < 0) ++dropped_;

@@ -16,7 +16,10 @@ constexpr std::size_t kAnyLength = std::numeric_limits<std::size_t>::max();
 class CompletionReader {
  public:
   CompletionReader(std::string_view body, const RequestLimits& limits, CompletionRequest& request)
-      : reader_(body), limits_(limits), request_(request), fields_(reader_, limits, CompletionKind::text, request.fields) {}
+      : reader_(body),
+        limits_(limits),
+        request_(request),
+        fields_(reader_, limits, CompletionKind::text, request.fields) {}
 
   bool read() {
     if (!reader_.begin()) return false;
@@ -106,8 +109,8 @@ class CompletionReader {
       if (!reader_.integer(param, 0, last, id)) {
         return reader_.error().param.empty()
                    ? false
-                   : reader_.fail(param, fmt::format("{}: entry {} is no token id from 0 to {}", param, prompt.id_count,
-                                                     last));
+                   : reader_.fail(
+                         param, fmt::format("{}: entry {} is no token id from 0 to {}", param, prompt.id_count, last));
       }
       if (prompt.id_count <= limits_.context) prompt.ids.push_back(static_cast<std::int32_t>(id));
       if (!reader_.next_element(more)) return false;

@@ -104,9 +104,11 @@ struct DetokenizeRequest {
 };
 
 /// Each fills `request` from a body; an ApiError says what is wrong with it. Unknown fields are ignored.
-std::optional<ApiError> parse_completion(std::string_view body, const RequestLimits& limits, CompletionRequest& request);
+std::optional<ApiError> parse_completion(std::string_view body, const RequestLimits& limits,
+                                         CompletionRequest& request);
 std::optional<ApiError> parse_chat(std::string_view body, const RequestLimits& limits, ChatRequest& request);
 std::optional<ApiError> parse_tokenize(std::string_view body, TokenizeRequest& request);
-std::optional<ApiError> parse_detokenize(std::string_view body, const RequestLimits& limits, DetokenizeRequest& request);
+std::optional<ApiError> parse_detokenize(std::string_view body, const RequestLimits& limits,
+                                         DetokenizeRequest& request);
 
 }  // namespace carat::server

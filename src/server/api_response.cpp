@@ -55,8 +55,8 @@ ResponseBuilder::ResponseBuilder(ResponseStyle style, const Tokenizer& tokenizer
     : style_(std::move(style)), tokenizer_(&tokenizer), budget_(&budget), choices_(choices) {}
 
 Status ResponseBuilder::keep(Part& part, std::string_view more) {
-  CARAT_TRY(grow_reserved(*budget_, MemoryCategory::io, "an answer (smaller max_tokens)", more.size(), part.text,
-                          part.room));
+  CARAT_TRY(
+      grow_reserved(*budget_, MemoryCategory::io, "an answer (smaller max_tokens)", more.size(), part.text, part.room));
   part.text += more;
   return ok_status();
 }
@@ -173,8 +173,7 @@ void ResponseBuilder::append_logprobs(std::string& out, const Choice& choice) co
     out += "{\"content\":[" + choice.tokens.text + "],\"refusal\":null}";
     return;
   }
-  out += "{\"tokens\":[" + choice.tokens.text + "],\"token_logprobs\":[" + choice.logprobs.text +
-         "],\"top_logprobs\":";
+  out += "{\"tokens\":[" + choice.tokens.text + "],\"token_logprobs\":[" + choice.logprobs.text + "],\"top_logprobs\":";
   out += style_.tops ? "[" + choice.tops.text + "]" : "null";
   out += ",\"text_offset\":[" + choice.offsets.text + "]}";
 }
@@ -249,17 +248,19 @@ void ResponseBuilder::append_whole_choice(std::string& out, std::uint32_t index)
   append_event(out, to + ",\"finish_reason\":null" + tail);
   std::string last;
   append_head(last, "chat.completion.chunk");
-  append_event(out, last + fmt::format("{{\"index\":{},\"delta\":{{}},\"logprobs\":null,\"finish_reason\":\"{}\"", index,
-                                       reason) +
-                        tail);
+  append_event(
+      out, last +
+               fmt::format("{{\"index\":{},\"delta\":{{}},\"logprobs\":null,\"finish_reason\":\"{}\"", index, reason) +
+               tail);
 }
 
 void ResponseBuilder::append_usage(std::string& out, const GenerationCounts& counts) const {
-  fmt::format_to(std::back_inserter(out),
-                 R"("usage":{{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{},)"
-                 R"("prompt_tokens_details":{{"cached_tokens":{}}},"completion_tokens_details":{{"reasoning_tokens":0}}}})",
-                 counts.prompt_tokens, counts.completion_tokens, counts.prompt_tokens + counts.completion_tokens,
-                 counts.cached_tokens);
+  fmt::format_to(
+      std::back_inserter(out),
+      R"("usage":{{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{},)"
+      R"("prompt_tokens_details":{{"cached_tokens":{}}},"completion_tokens_details":{{"reasoning_tokens":0}}}})",
+      counts.prompt_tokens, counts.completion_tokens, counts.prompt_tokens + counts.completion_tokens,
+      counts.cached_tokens);
 }
 
 Status ResponseBuilder::finish(const GenerationCounts& counts, std::string& out) {

@@ -23,12 +23,13 @@ struct ResponseStyle {
   bool calls_tools = false;  ///< every answer is the JSON of a call: see tool_calls.h
   std::string id;
   std::string model;
-  std::int64_t created = 0;           ///< seconds since 1970
-  std::uint32_t n = 1;                ///< answers a prompt
-  std::vector<std::string> echoed;    ///< by prompt: text before each of its answers; empty: no echo
+  std::int64_t created = 0;         ///< seconds since 1970
+  std::uint32_t n = 1;              ///< answers a prompt
+  std::vector<std::string> echoed;  ///< by prompt: text before each of its answers; empty: no echo
 };
 
-/// How a token is written where text is wanted: what it stands for, or "bytes:\xe2\x80" where that is no text of its own.
+/// How a token is written where text is wanted: what it stands for, or "bytes:\xe2\x80" where that is no text of its
+/// own.
 std::string token_name(const Tokenizer& tokenizer, std::int32_t token);
 
 /// Server-sent events.

@@ -92,8 +92,9 @@ std::optional<ApiError> chat_prompt(const ChatTemplate& chat, const Tokenizer& t
   std::uint64_t bytes = 0;
   for (const ChatMessage& message : turns.messages) bytes += message.content.size();
   if (bytes / kMostBytesOfToken > context) {
-    ApiError error = bad_field("messages", fmt::format("the prompt has more than {} tokens, more than the context of {}",
-                                                       bytes / kMostBytesOfToken, context));
+    ApiError error =
+        bad_field("messages", fmt::format("the prompt has more than {} tokens, more than the context of {}",
+                                          bytes / kMostBytesOfToken, context));
     error.code = "context_length_exceeded";
     return error;
   }

@@ -25,7 +25,10 @@ bool is_tool_name(std::string_view name) {
 class ChatReader {
  public:
   ChatReader(std::string_view body, const RequestLimits& limits, ChatRequest& request)
-      : reader_(body), limits_(limits), request_(request), fields_(reader_, limits, CompletionKind::chat, request.fields) {}
+      : reader_(body),
+        limits_(limits),
+        request_(request),
+        fields_(reader_, limits, CompletionKind::chat, request.fields) {}
 
   bool read() {
     if (!reader_.begin()) return false;
@@ -90,11 +93,11 @@ class ChatReader {
   bool messages() {
     request_.messages.clear();
     return reader_.begin_array("messages") && each_element([this](std::size_t i) {
-      if (i == limits_.most_messages) {
-        return reader_.fail("messages", fmt::format("messages: more than {}", limits_.most_messages));
-      }
-      return message(fmt::format("messages[{}]", i));
-    });
+             if (i == limits_.most_messages) {
+               return reader_.fail("messages", fmt::format("messages: more than {}", limits_.most_messages));
+             }
+             return message(fmt::format("messages[{}]", i));
+           });
   }
 
   bool message(const std::string& param) {
@@ -126,7 +129,8 @@ class ChatReader {
     constexpr std::array<std::string_view, 6> kRoles{"system", "developer", "user", "assistant", "tool", "function"};
     if (!reader_.text(param, 64, role)) return false;
     if (std::find(kRoles.begin(), kRoles.end(), role) == kRoles.end()) {
-      return reader_.fail(param, fmt::format("{}: '{}' is none of system, developer, user, assistant, tool", param, role));
+      return reader_.fail(param,
+                          fmt::format("{}: '{}' is none of system, developer, user, assistant, tool", param, role));
     }
     if (role == "developer") role = "system";
     if (role == "function") role = "tool";
@@ -158,7 +162,8 @@ class ChatReader {
     });
     if (!read) return false;
     if (type != "text" || !given) {
-      return reader_.fail(param + ".type", fmt::format("{}: the model reads parts of type text, not '{}'", param, type));
+      return reader_.fail(param + ".type",
+                          fmt::format("{}: the model reads parts of type text, not '{}'", param, type));
     }
     text += part;
     return true;
@@ -166,33 +171,34 @@ class ChatReader {
 
   bool tool_calls(const std::string& param, MessageInput& message) {
     return reader_.begin_array(param) && each_element([&](std::size_t i) {
-      if (i == kMostTools) return reader_.fail(param, fmt::format("{}: more than {}", param, kMostTools));
-      const std::string where = fmt::format("{}[{}]", param, i);
-      ToolCall call;
-      if (!reader_.begin_object(where)) return false;
-      const bool read = each_key([&](const std::string& key) {
-        if (key == "id") return reader_.text(where + ".id", 256, call.id);
-        if (key != "function") return reader_.skip();
-        return reader_.begin_object(where + ".function") && each_key([&](const std::string& inner) {
-          if (inner == "name") return reader_.text(where + ".function.name", 256, call.name);
-          if (inner == "arguments") return reader_.text(where + ".function.arguments", kAnyLength, call.arguments);
-          return reader_.skip();
-        });
-      });
-      if (!read) return false;
-      if (call.name.empty()) return reader_.fail(where + ".function.name", where + ".function.name: is missing");
-      message.tool_calls.push_back(std::move(call));
-      return true;
-    });
+             if (i == kMostTools) return reader_.fail(param, fmt::format("{}: more than {}", param, kMostTools));
+             const std::string where = fmt::format("{}[{}]", param, i);
+             ToolCall call;
+             if (!reader_.begin_object(where)) return false;
+             const bool read = each_key([&](const std::string& key) {
+               if (key == "id") return reader_.text(where + ".id", 256, call.id);
+               if (key != "function") return reader_.skip();
+               return reader_.begin_object(where + ".function") && each_key([&](const std::string& inner) {
+                        if (inner == "name") return reader_.text(where + ".function.name", 256, call.name);
+                        if (inner == "arguments")
+                          return reader_.text(where + ".function.arguments", kAnyLength, call.arguments);
+                        return reader_.skip();
+                      });
+             });
+             if (!read) return false;
+             if (call.name.empty()) return reader_.fail(where + ".function.name", where + ".function.name: is missing");
+             message.tool_calls.push_back(std::move(call));
+             return true;
+           });
   }
 
   bool tools() {
     request_.tools.clear();
     tool_bytes_ = 0;
     return reader_.begin_array("tools") && each_element([this](std::size_t i) {
-      if (i == kMostTools) return reader_.fail("tools", fmt::format("tools: more than {}", kMostTools));
-      return tool(fmt::format("tools[{}]", i));
-    });
+             if (i == kMostTools) return reader_.fail("tools", fmt::format("tools: more than {}", kMostTools));
+             return tool(fmt::format("tools[{}]", i));
+           });
   }
 
   bool tool(const std::string& param) {
@@ -213,7 +219,8 @@ class ChatReader {
     }
     tool_bytes_ += tool.name.size() + tool.description.size() + tool.parameters.size();
     if (tool_bytes_ > limits_.most_grammar_bytes) {
-      return reader_.fail("tools", fmt::format("tools: their texts are more than {} bytes", limits_.most_grammar_bytes));
+      return reader_.fail("tools",
+                          fmt::format("tools: their texts are more than {} bytes", limits_.most_grammar_bytes));
     }
     request_.tools.push_back(std::move(tool));
     return true;
@@ -221,7 +228,8 @@ class ChatReader {
 
   bool function(const std::string& param, const std::string& key, Tool& tool) {
     if (key == "name") return reader_.text(param, kMostNameBytes, tool.name);
-    if (key == "description") return reader_.is_null() || reader_.text(param, limits_.most_grammar_bytes, tool.description);
+    if (key == "description")
+      return reader_.is_null() || reader_.text(param, limits_.most_grammar_bytes, tool.description);
     if (key != "parameters") return reader_.skip();
     if (reader_.is_null()) return true;
     const auto kind = reader_.kind();
@@ -248,17 +256,19 @@ class ChatReader {
       } else if (text == "required") {
         choice.kind = ToolChoice::Kind::required;
       } else {
-        return reader_.fail("tool_choice", "tool_choice: expected none, auto, required or an object that names a function");
+        return reader_.fail("tool_choice",
+                            "tool_choice: expected none, auto, required or an object that names a function");
       }
       return true;
     }
     choice.kind = ToolChoice::Kind::named;
     return reader_.begin_object("tool_choice") && each_key([&](const std::string& key) {
-      if (key != "function") return reader_.skip();
-      return reader_.begin_object("tool_choice.function") && each_key([&](const std::string& inner) {
-        return inner == "name" ? reader_.text("tool_choice.function.name", 256, choice.name) : reader_.skip();
-      });
-    });
+             if (key != "function") return reader_.skip();
+             return reader_.begin_object("tool_choice.function") && each_key([&](const std::string& inner) {
+                      return inner == "name" ? reader_.text("tool_choice.function.name", 256, choice.name)
+                                             : reader_.skip();
+                    });
+           });
   }
 
   FieldReader reader_;

@@ -85,9 +85,7 @@ void Connection::signal() {
 }
 
 std::function<void()> Connection::waker() {
-  return [self = shared_from_this()] {
-    asio::post(self->socket_.get_executor(), [self] { self->signal(); });
-  };
+  return [self = shared_from_this()] { asio::post(self->socket_.get_executor(), [self] { self->signal(); }); };
 }
 
 asio::awaitable<void> Connection::wait_signal(Clock::time_point until) {
@@ -133,7 +131,12 @@ void Connection::abort() {
 
 asio::awaitable<void> Connection::serve() {
   const auto self = shared_from_this();
-  while (!finishing_ && co_await wait_for_request() && co_await serve_one()) {
+  // g++ 12 awaits both sides of && whatever the first one gave: no co_await stands in a condition with others.
+  while (!finishing_) {
+    const bool asked = co_await wait_for_request();
+    if (!asked) break;
+    const bool go_on = co_await serve_one();
+    if (!go_on) break;
   }
   boost::system::error_code ignored;
   deadline_.cancel();
@@ -167,8 +170,9 @@ asio::awaitable<Connection::ReadHead> Connection::read_head(Parser& parser, Exch
   if (error) {
     exchange.facts.keep_alive = head.keep_alive = false;
     if (aborted_ || (!expired_ && !is_protocol_error(error))) co_return ReadHead::closed;
-    const ApiError refused =
-        expired_ ? ApiError{.status = 408, .message = "the head of the request did not come in time"} : parser_error(error);
+    const ApiError refused = expired_
+                                 ? ApiError{.status = 408, .message = "the head of the request did not come in time"}
+                                 : parser_error(error);
     co_await respond(exchange, error_response(refused));
     co_await linger();
     co_return ReadHead::refused;
@@ -185,7 +189,7 @@ asio::awaitable<Connection::ReadHead> Connection::read_head(Parser& parser, Exch
   if (const auto length = parser.content_length()) head.content_length = *length;
   const auto id = message["X-Request-Id"];
   exchange.facts = {request_id({id.data(), id.size()}), service_->cors_for(head), head.keep_alive && !finishing_,
-                    head.chunked_allowed};
+                    head.chunked_allowed, service_->degraded()};
   co_return ReadHead::ok;
 }
 
@@ -229,15 +233,18 @@ asio::awaitable<std::optional<HttpResponse>> Connection::read_body(Parser& parse
     return error_response(error);
   };
   if (exchange.head.content_length) {
-    const Status room = grow_reserved(budget, MemoryCategory::io, "the body of a request",
-                                      static_cast<std::size_t>(*exchange.head.content_length), exchange.body,
-                                      exchange.body_room);
+    const Status room =
+        grow_reserved(budget, MemoryCategory::io, "the body of a request",
+                      static_cast<std::size_t>(*exchange.head.content_length), exchange.body, exchange.body_room);
     if (!room.ok()) {
       service_->metrics().refused("memory");
       co_return refuse(api_error(room));
     }
   }
-  if (exchange.head.expects_continue && !co_await write("HTTP/1.1 100 Continue\r\n\r\n")) co_return std::nullopt;
+  if (exchange.head.expects_continue) {
+    const bool told = co_await write("HTTP/1.1 100 Continue\r\n\r\n");
+    if (!told) co_return std::nullopt;
+  }
   set_deadline(limits->body_seconds);
   char block[kBodyBlock];
   while (!parser.is_done()) {
@@ -258,8 +265,8 @@ asio::awaitable<std::optional<HttpResponse>> Connection::read_body(Parser& parse
       service_->metrics().refused("body");
       co_return refuse({.status = 413, .message = fmt::format("the body is more than {} bytes", limits->max_body)});
     }
-    const Status room = grow_reserved(budget, MemoryCategory::io, "the body of a request", got, exchange.body,
-                                      exchange.body_room);
+    const Status room =
+        grow_reserved(budget, MemoryCategory::io, "the body of a request", got, exchange.body, exchange.body_room);
     if (!room.ok()) {
       clear_deadline();
       service_->metrics().refused("memory");
@@ -306,9 +313,8 @@ asio::awaitable<void> Connection::respond(Exchange& exchange, HttpResponse respo
   const std::string_view content = response.content();
   exchange.bytes = content.size();
   if (response.status == 413 || response.status == 408) exchange.facts.keep_alive = false;
-  if (co_await write(response_head(response, exchange.facts, content.size())) && exchange.head.method != "HEAD") {
-    co_await write(content);
-  }
+  co_await write(response_head(response, exchange.facts, content.size()));
+  if (exchange.head.method != "HEAD") co_await write(content);
 }
 
 /// Everything, unless the client leaves or keeps the server waiting: then gone_.
@@ -455,7 +461,8 @@ asio::awaitable<void> Connection::stream_answers(Exchange& exchange) {
     }
     if (news.empty() && !done) events += kQuietEvent;
     if (done) exchange.outcome = "ok";
-    if (!co_await send(exchange, events, done) || done) co_return;
+    const bool sent = co_await send(exchange, events, done);
+    if (!sent || done) co_return;
   }
 }
 

@@ -110,9 +110,8 @@ bool Generation::on_token(std::uint32_t index, const TokenEvent& event) {
   tokenizer_->append_piece_bytes(event.token, false, choice.piece);
   const bool go_on = choice.text.push(choice.piece, choice.news.text);
   if (plan_.request.wants_logprobs) {
-    keep_detail(
-        choice,
-        {.token = event.token, .logprob = event.logprob, .offset = offset, .characters = characters}, event.top);
+    keep_detail(choice, {.token = event.token, .logprob = event.logprob, .offset = offset, .characters = characters},
+                event.top);
     show_details(choice, false);
   }
   unsent_ += choice.news.text.size() - before;

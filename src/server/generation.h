@@ -24,7 +24,7 @@ struct TokenDetail {
   float logprob = 0;
   std::uint64_t offset = 0;      ///< bytes of the answer's text before it
   std::uint64_t characters = 0;  ///< the same in characters
-  std::uint32_t top_count = 0;  ///< of ChoiceNews::top, in order
+  std::uint32_t top_count = 0;   ///< of ChoiceNews::top, in order
   bool of_prompt = false;
   bool first = false;  ///< of the prompt: nothing tells of its probability
 };
@@ -61,8 +61,8 @@ struct GenerationPlan {
   std::size_t most_unsent = 1 << 18;  ///< bytes that wait to be handed on, beyond which the request is cancelled
 };
 
-/// Answers have index prompt * n + k, and seed `seed` + k. Thread-safe: sinks call it on the runner's thread, a connection
-/// on its own.
+/// Answers have index prompt * n + k, and seed `seed` + k. Thread-safe: sinks call it on the runner's thread, a
+/// connection on its own.
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
   /// `wake` is called, on any thread, when there is something to take; not again before it was taken. `runner` and
@@ -86,8 +86,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   struct Choice {
     RequestId id = 0;
     AnswerText text;
-    ChoiceNews news;                 ///< what is shown
-    std::vector<TokenDetail> held;   ///< of text that is not shown yet
+    ChoiceNews news;                ///< what is shown
+    std::vector<TokenDetail> held;  ///< of text that is not shown yet
     std::vector<TokenLogprob> held_top;
     std::uint64_t top_begin = 0;  ///< of the first held token, in held_top
     std::string piece;            ///< reused

@@ -50,8 +50,8 @@ bool GenerationFieldReader::sampling(const std::string& key) {
   } else if (key == "seed") {
     std::int64_t value = 0;
     if (reader_.is_null()) return true;
-    ok_ = reader_.integer(key, std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max(),
-                          value);
+    ok_ =
+        reader_.integer(key, std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max(), value);
     fields_.seed = static_cast<std::uint64_t>(value);
   } else {
     return false;
@@ -243,8 +243,8 @@ bool GenerationFieldReader::read_json_schema() {
 
 bool GenerationFieldReader::finish() {
   if (best_of_ && *best_of_ != fields_.n) {
-    return reader_.fail("best_of", fmt::format("best_of: {} is not n, {}: all answers made are given", *best_of_,
-                                               fields_.n));
+    return reader_.fail("best_of",
+                        fmt::format("best_of: {} is not n, {}: all answers made are given", *best_of_, fields_.n));
   }
   if (top_logprobs_given_ && !fields_.wants_logprobs) {
     return reader_.fail("top_logprobs", "top_logprobs: needs logprobs to be true");

@@ -15,6 +15,7 @@ void append_facts(std::string& head, const HeadFacts& facts) {
   if (!facts.cors_origin.empty()) {
     fmt::format_to(out, "Access-Control-Allow-Origin: {}\r\nVary: Origin\r\n", facts.cors_origin);
   }
+  if (!facts.degraded.empty()) fmt::format_to(out, "X-Carat-Degraded: {}\r\n", facts.degraded);
   fmt::format_to(out, "Connection: {}\r\n\r\n", facts.keep_alive ? "keep-alive" : "close");
 }
 
@@ -84,7 +85,8 @@ std::string random_hex(std::size_t digits) {
 
 std::string request_id(std::string_view given) {
   const auto harmless = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
+           c == '.';
   };
   if (!given.empty() && given.size() <= 64 && std::all_of(given.begin(), given.end(), harmless)) {
     return std::string(given);

@@ -45,6 +45,7 @@ struct HeadFacts {
   std::string cors_origin;  ///< empty: none
   bool keep_alive = true;
   bool chunked_allowed = true;
+  std::string degraded;  ///< what is given up under load; empty: nothing
 };
 
 /// The head of a response with this many bytes of body.

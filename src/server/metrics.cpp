@@ -42,6 +42,10 @@ struct Metrics::Families {
   Counter& steps = counter("carat_steps_total", "Forward passes");
   Counter& drafted = counter("carat_drafted_tokens_total", "Tokens drafted from the text so far");
   Counter& accepted = counter("carat_accepted_tokens_total", "Drafted tokens that held");
+  Counter& prefix_lookups = counter("carat_prefix_lookups_total", "Prompts looked up among kept prefixes");
+  Counter& prefix_hits = counter("carat_prefix_hits_total", "Prompts that found a kept prefix");
+  Counter& prefix_evictions = counter("carat_prefix_evictions_total", "Kept prefixes that made room");
+  Counter& preemptions = counter("carat_preemptions_total", "Answers set back and computed again");
 
   prometheus::Family<Gauge>& memory = gauges("carat_memory_bytes", "Bytes of each category of the budget");
   Gauge& budget = gauge("carat_budget_bytes", "The memory budget");
@@ -50,7 +54,12 @@ struct Metrics::Families {
   Gauge& running = gauge("carat_requests_running", "Answers being made");
   Gauge& waiting = gauge("carat_requests_waiting", "Answers that wait for a sequence");
   Gauge& pages = gauge("carat_kv_pages_total", "Pages of global KV");
-  Gauge& free_pages = gauge("carat_kv_pages_free", "Pages of global KV that no sequence holds");
+  Gauge& free_pages = gauge("carat_kv_pages_free", "Pages of global KV that nothing holds");
+  Gauge& prefix_pages = gauge("carat_kv_pages_prefix", "Pages of global KV that kept prefixes hold");
+
+  Gauge& prefix_snapshots = gauge("carat_prefix_snapshots", "Snapshots of windows that kept prefixes hold");
+  Gauge& degrade =
+      gauge("carat_degrade_step", "0 none, 1 shorter answers, 2 shorter context, 3 smaller KV, 4 smaller model");
 
   Histogram& input = histogram("carat_input_tokens", "Tokens of a request's prompts", kTokens);
   Histogram& output = histogram("carat_output_tokens", "Tokens of a request's answers", kTokens);
@@ -98,6 +107,8 @@ void Metrics::refused(std::string_view reason) {
   families_->refusals.Add({{"reason", std::string(reason)}}).Increment();
 }
 
+void Metrics::degraded(int step) { families_->degrade.Set(step); }
+
 void Metrics::truncated() { families_->truncations.Increment(); }
 
 void Metrics::generated(const GenerationCounts& counts) {
@@ -136,6 +147,12 @@ void Metrics::Families::show_runner(const RunnerState& state) {
   waiting.Set(static_cast<double>(state.waiting()));
   pages.Set(state.engine.pages);
   free_pages.Set(state.engine.free_pages);
+  prefix_snapshots.Set(state.engine.prefix.snapshots);
+  prefix_pages.Set(state.engine.prefix.pages);
+  raise(prefix_lookups, state.engine.prefix.lookups);
+  raise(prefix_hits, state.engine.prefix.hits);
+  raise(prefix_evictions, state.engine.prefix.evictions);
+  raise(preemptions, state.engine.preemptions);
   raise(prompt_tokens, state.counts.prompt_tokens);
   raise(cached_tokens, state.counts.cached_tokens);
   raise(generated_tokens, state.counts.generated_tokens);

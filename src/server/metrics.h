@@ -26,6 +26,8 @@ class Metrics {
   void refused(std::string_view reason);
   /// Answers have ended; what never happened is not observed.
   void generated(const GenerationCounts& counts);
+  /// How far the server has stepped down under load: a DegradeStep.
+  void degraded(int step);
   /// An answer was cut by its length.
   void truncated();
 

@@ -16,8 +16,8 @@ namespace {
 constexpr std::uint32_t kDefaultTextTokens = 16;  // as OpenAI has it
 
 ApiError too_long(std::string_view param, std::size_t tokens, std::uint32_t context) {
-  ApiError error = bad_field(std::string(param), fmt::format("the prompt has {} tokens, more than the context of {}",
-                                                             tokens, context));
+  ApiError error = bad_field(std::string(param),
+                             fmt::format("the prompt has {} tokens, more than the context of {}", tokens, context));
   error.code = "context_length_exceeded";
   return error;
 }
@@ -61,12 +61,14 @@ class Preparation {
   std::optional<ApiError> finish(GenerationFields& fields, std::uint32_t default_tokens) {
     Request& request = plan.request;
     request.max_tokens = fields.max_tokens.value_or(default_tokens);
+    if (limits_.most_answer > 0) request.max_tokens = std::min(request.max_tokens, limits_.most_answer);
     const std::uint32_t most = limits_.max_request_tokens;
     if (most > 0 && longest_ + (fields.max_tokens ? request.max_tokens : 0) > most) {
       ApiError error = bad_field("max_tokens", fmt::format("{} tokens of prompt and {} of answer are more than the {} "
                                                            "that a request may have",
                                                            longest_, request.max_tokens, most));
       error.code = "token_budget_exceeded";
+      if (limits_.reduced) return unavailable(error.message + " while load is high", "degraded", 5);
       return error;
     }
     if (most > 0) request.max_tokens = std::min(request.max_tokens, most - static_cast<std::uint32_t>(longest_));
@@ -100,9 +102,19 @@ class Preparation {
   }
 
  private:
-  static std::optional<ApiError> constrain(const Constraint& constraint) {
+  std::optional<ApiError> constrain(const Constraint& constraint) {
     if (constraint.kind == Constraint::Kind::none) return std::nullopt;
-    return bad_field(constraint.param, constraint.param + ": answers cannot be held to a form yet");
+    Budget& budget = model_.session->budget();
+    auto grammar = constraint.kind == Constraint::Kind::json_object ? Grammar::json_object(&budget)
+                   : constraint.kind == Constraint::Kind::json_schema
+                       ? Grammar::from_json_schema(constraint.source, &budget)
+                       : Grammar::from_gbnf(constraint.source, &budget);
+    if (!grammar.ok()) {
+      if (grammar.status().code() == StatusCode::no_fit) return api_error(grammar.status());
+      return bad_field(constraint.param, fmt::format("{}: {}", constraint.param, grammar.status().message()));
+    }
+    plan.request.grammar = std::move(grammar).value();
+    return std::nullopt;
   }
 
   const ServedModel& model_;
@@ -160,8 +172,7 @@ Prepared prepare_chat(const ServedModel& model, const ServiceLimits& limits, con
   Preparation work(model, limits);
   work.style.chat = true;
   std::vector<std::int32_t> ids;
-  if (auto error =
-          chat_prompt(*model.chat, work.tokenizer(), request, work.context(), model.session->budget(), ids)) {
+  if (auto error = chat_prompt(*model.chat, work.tokenizer(), request, work.context(), model.session->budget(), ids)) {
     return error_response(*error);
   }
   const std::size_t count = ids.size();
@@ -182,7 +193,8 @@ HttpResponse tokenize(const ServedModel& model, std::string_view body) {
   response.body = "{\"tokens\":[";
   // A token is at least a byte of text or so, and at most eight bytes of JSON.
   auto reserved = model.session->budget().try_reserve(
-      MemoryCategory::io, request.content.size() < kSmallBlock / 16 ? 0 : 16 * request.content.size(), "tokens as JSON");
+      MemoryCategory::io, request.content.size() < kSmallBlock / 16 ? 0 : 16 * request.content.size(),
+      "tokens as JSON");
   if (!reserved.ok()) return error_response(api_error(reserved.status()));
   const auto put = [&](std::int32_t id) {
     if (count++ > 0) response.body += ',';

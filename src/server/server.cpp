@@ -28,8 +28,8 @@ constexpr int kExitInterrupted = 130;
 /// For a client beyond the most connections, which is not read from.
 std::string too_many_connections() {
   const HttpResponse response = error_response(unavailable("too many connections", "too_many_connections"));
-  const std::string head = response_head(response, {.request_id = request_id(""), .keep_alive = false},
-                                         response.body.size());
+  const std::string head =
+      response_head(response, {.request_id = request_id(""), .keep_alive = false}, response.body.size());
   return head + response.body;
 }
 
@@ -42,7 +42,8 @@ class AsioServer final : public Server {
   Status open() {
     boost::system::error_code error;
     const auto address = asio::ip::make_address(options_.host, error);
-    if (error) return invalid(fmt::format("--host {}: expected an address such as 127.0.0.1, 0.0.0.0 or ::1", options_.host));
+    if (error)
+      return invalid(fmt::format("--host {}: expected an address such as 127.0.0.1, 0.0.0.0 or ::1", options_.host));
     const tcp::endpoint endpoint(address, options_.port);
     acceptor_.open(endpoint.protocol(), error);
     if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
@@ -146,7 +147,8 @@ class AsioServer final : public Server {
       } else {
         begin_stop();
       }
-      wait_for_signal();
+      // With nothing left to drain, waiting on would keep run() from returning.
+      if (!stopping_ || !connections_.empty()) wait_for_signal();
     });
   }
 
@@ -189,14 +191,15 @@ class AsioServer final : public Server {
 
 }  // namespace
 
-std::uint64_t network_bytes(const ServerOptions& options, const ServiceLimits& limits, std::uint32_t context,
-                            std::uint32_t parallel) {
-  const std::uint64_t tokens = std::uint64_t{context} * sizeof(std::int32_t);
+std::uint64_t network_bytes(const ServerOptions& options, const ServiceLimits& limits, std::uint32_t context) {
   // A body, what was read of it and, where it is a chat, what is rendered of it; one at a time is prepared.
   const std::uint64_t body = 3 * limits.max_body;
-  const std::uint64_t waiting = (std::uint64_t{parallel} + limits.queue) * tokens;
-  const std::uint64_t unsent = parallel * std::uint64_t{GenerationPlan{}.most_unsent};
-  return options.max_connections * kConnectionBytes + body + waiting + unsent;
+  const std::uint64_t waiting = std::uint64_t{limits.queue} * context * sizeof(std::int32_t);
+  return options.max_connections * kConnectionBytes + body + waiting;
+}
+
+std::uint64_t sequence_bytes(std::uint32_t context) {
+  return GenerationPlan{}.most_unsent + std::uint64_t{context} * sizeof(std::int32_t);
 }
 
 Result<std::unique_ptr<Server>> Server::listen(const ServerOptions& options, Service& service) {

@@ -26,9 +26,10 @@ inline constexpr std::uint64_t kConnectionBytes = 40 << 10;
 /// Largest head of a request, and what is read ahead of a client that sends requests behind one another.
 inline constexpr std::size_t kMostHeadBytes = 16 << 10;
 
-/// Bytes of category io that requests may need besides the model: bodies, prompts, answers and connections.
-std::uint64_t network_bytes(const ServerOptions& options, const ServiceLimits& limits, std::uint32_t context,
-                            std::uint32_t parallel);
+/// Bytes of category io that requests may need besides the model: bodies, prompts and connections; and more for each
+/// sequence that is answered.
+std::uint64_t network_bytes(const ServerOptions& options, const ServiceLimits& limits, std::uint32_t context);
+std::uint64_t sequence_bytes(std::uint32_t context);
 
 /// One thread calls run(); stop() and the rest may be called from any.
 class Server {

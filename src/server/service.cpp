@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <ctime>
 #include <utility>
 
+#include "base/log.h"
 #include "server/json_text.h"
 #include "server/pages.h"
 #include "server/prepare.h"
@@ -21,14 +23,10 @@ struct Route {
 };
 
 constexpr std::array kRoutes{
-    Route{"/health", Endpoint::health, false},
-    Route{"/v1/models", Endpoint::models, false},
-    Route{"/metrics", Endpoint::metrics, false},
-    Route{"/plan", Endpoint::plan, false},
-    Route{"/v1/chat/completions", Endpoint::chat, true},
-    Route{"/v1/completions", Endpoint::completions, true},
-    Route{"/v1/embeddings", Endpoint::embeddings, true},
-    Route{"/tokenize", Endpoint::tokenize, true},
+    Route{"/health", Endpoint::health, false},           Route{"/v1/models", Endpoint::models, false},
+    Route{"/metrics", Endpoint::metrics, false},         Route{"/plan", Endpoint::plan, false},
+    Route{"/v1/chat/completions", Endpoint::chat, true}, Route{"/v1/completions", Endpoint::completions, true},
+    Route{"/v1/embeddings", Endpoint::embeddings, true}, Route{"/tokenize", Endpoint::tokenize, true},
     Route{"/detokenize", Endpoint::detokenize, true},
 };
 
@@ -63,14 +61,42 @@ constexpr int kRetrySeconds = 1;
 
 }  // namespace
 
-Service::Service(std::string model_id, ServiceLimits limits)
+Service::Service(std::string model_id, ServiceLimits limits, LadderLimits ladder)
     : model_id_(std::move(model_id)),
       created_(std::time(nullptr)),
+      ladder_(std::move(ladder)),
       limits_(std::make_shared<const ServiceLimits>(std::move(limits))) {}
 
 void Service::ready(ServedModel model) {
   owned_model_ = std::make_unique<ServedModel>(std::move(model));
   model_ = owned_model_.get();
+}
+
+void Service::set_fallback(ServedModel model) { fallback_ = std::make_unique<ServedModel>(std::move(model)); }
+
+/// Tells the ladder how long the queue is; `refused` requests have just been sent away.
+DegradeStep Service::look_at_load(std::uint64_t refused) {
+  const ServedModel* model = model_;
+  if (model == nullptr) return DegradeStep::none;
+  const std::size_t waiting = model->runner->state().waiting();
+  const std::uint64_t places = limits()->queue;
+  const double now = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  const std::lock_guard lock(ladder_mutex_);
+  if (ladder_.observe(now, waiting, places, refused)) {
+    log_note(fmt::format("load: now at '{}', {} of {} places of the queue are taken", name(ladder_.step()), waiting,
+                         places));
+  }
+  return ladder_.step();
+}
+
+std::string Service::degraded() {
+  const DegradeStep step = look_at_load(0);
+  return step == DegradeStep::none ? "" : std::string(name(step));
+}
+
+const ServedModel& Service::model_for_load() {
+  const std::lock_guard lock(ladder_mutex_);
+  return fallback_ && ladder_.holds(DegradeStep::smaller_model) ? *fallback_ : *model_;
 }
 
 std::shared_ptr<const ServiceLimits> Service::limits() const {
@@ -110,8 +136,9 @@ std::optional<ApiError> Service::refuse(const HttpHead& head, Endpoint endpoint)
   if (!is_post(endpoint)) return std::nullopt;
   if (head.content_length && *head.content_length > limits->max_body) {
     metrics_.refused("body");
-    return ApiError{.status = 413, .message = fmt::format("a body of {} bytes is more than {}", *head.content_length,
-                                                          limits->max_body)};
+    return ApiError{
+        .status = 413,
+        .message = fmt::format("a body of {} bytes is more than {}", *head.content_length, limits->max_body)};
   }
   if (const int seconds = rate_.take(head.client, limits->requests_per_minute, RateLimiter::Clock::now());
       seconds > 0) {
@@ -147,6 +174,7 @@ std::optional<ApiError> Service::too_many(std::size_t answers) {
   const std::size_t free = sequences - std::min(sequences, state.running());
   if (state.waiting() + answers <= limits->queue + free) return std::nullopt;
   metrics_.refused("queue");
+  look_at_load(1);
   return unavailable(fmt::format("the queue is full: {} answers wait", state.waiting()), "queue_full", kRetrySeconds);
 }
 
@@ -182,10 +210,11 @@ HttpResponse Service::get(Endpoint endpoint, std::string_view target) {
     case Endpoint::page: return page_response(path_of(target));
     case Endpoint::metrics: {
       const ServedModel* model = model_;
+      metrics_.degraded(static_cast<int>(look_at_load(0)));
       HttpResponse response;
       response.type = "text/plain; version=0.0.4; charset=utf-8";
-      response.body = model == nullptr ? metrics_.text(nullptr, nullptr)
-                                       : metrics_.text(&model->session->budget(), model->runner);
+      response.body =
+          model == nullptr ? metrics_.text(nullptr, nullptr) : metrics_.text(&model->session->budget(), model->runner);
       return response;
     }
     default: break;
@@ -225,18 +254,28 @@ HttpResponse Service::models() const {
 }
 
 RequestLimits Service::request_limits(const ServedModel& model) const {
-  return {.vocab = std::min(model.session->config().vocab,
-                            static_cast<std::uint32_t>(model.session->tokenizer()->size())),
-          .context = model.session->kv().context()};
+  return {
+      .vocab = std::min(model.session->config().vocab, static_cast<std::uint32_t>(model.session->tokenizer()->size())),
+      .context = model.session->kv().context()};
 }
 
 Prepared Service::prepare(Endpoint endpoint, std::string_view body) {
-  const ServedModel& model = *model_;
-  const auto limits = this->limits();
+  const ServedModel& model = model_for_load();
+  ServiceLimits limits = *this->limits();
+  {
+    const std::lock_guard lock(ladder_mutex_);
+    if (ladder_.holds(DegradeStep::shorter_answers)) limits.most_answer = kDegradedAnswer;
+    const std::uint32_t part = model.session->kv().context() / kDegradedContextShare;
+    if (ladder_.holds(DegradeStep::shorter_context) &&
+        (limits.max_request_tokens == 0 || limits.max_request_tokens > part)) {
+      limits.max_request_tokens = part;
+      limits.reduced = true;
+    }
+  }
   const RequestLimits fields = request_limits(model);
   switch (endpoint) {
-    case Endpoint::chat: return prepare_chat(model, *limits, fields, body);
-    case Endpoint::completions: return prepare_completion(model, *limits, fields, body);
+    case Endpoint::chat: return prepare_chat(model, limits, fields, body);
+    case Endpoint::completions: return prepare_completion(model, limits, fields, body);
     case Endpoint::tokenize: return tokenize(model, body);
     case Endpoint::detokenize: return detokenize(model, fields, body);
     default: break;
@@ -248,7 +287,8 @@ Prepared Service::prepare(Endpoint endpoint, std::string_view body) {
 
 std::optional<ApiError> Service::start(Answering& answering, std::function<void()> wake) {
   const ServedModel& model = *model_;
-  const std::size_t at_once = std::min<std::size_t>(answering.generation->choices(), model.session->plan().ask.parallel);
+  const std::size_t at_once =
+      std::min<std::size_t>(answering.generation->choices(), model.session->plan().ask.parallel);
   if (auto error = too_many(at_once)) return error;
   if (const Status started = answering.generation->start(std::move(wake)); !started.ok()) return api_error(started);
   ++active_;

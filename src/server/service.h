@@ -1,5 +1,5 @@
-// What the server does with a request, whatever carried it here: who may ask, which request is meant, and how it becomes
-// work for the engine. No socket.
+// What the server does with a request, whatever carried it here: who may ask, which request is meant, and how it
+// becomes work for the engine. No socket.
 #pragma once
 
 #include <atomic>
@@ -12,6 +12,7 @@
 #include <string_view>
 #include <variant>
 
+#include "engine/degrade_ladder.h"
 #include "engine/runner.h"
 #include "engine/session.h"
 #include "server/api_request.h"
@@ -39,7 +40,13 @@ struct ServiceLimits {
   int request_seconds = 600;  ///< from the end of the body to the end of the answer
   std::string cors_origin;    ///< "*" or one origin; empty: none
   bool log_prompts = false;
+  std::uint32_t most_answer = 0;  ///< tokens of an answer; 0: any number. Set while load is too much
+  bool reduced = false;           ///< max_request_tokens is lower for now
 };
+
+/// Tokens of an answer while load is too much, and the share of the context that a request may have then.
+inline constexpr std::uint32_t kDegradedAnswer = 256;
+inline constexpr std::uint32_t kDegradedContextShare = 2;
 
 /// A model that is ready to answer. All of it outlives the service's use of it.
 struct ServedModel {
@@ -52,7 +59,17 @@ struct ServedModel {
 };
 
 enum class Endpoint : std::uint8_t {
-  none, health, models, metrics, plan, page, chat, completions, embeddings, tokenize, detokenize,
+  none,
+  health,
+  models,
+  metrics,
+  plan,
+  page,
+  chat,
+  completions,
+  embeddings,
+  tokenize,
+  detokenize,
 };
 
 /// Answers on their way, with what they will look like.
@@ -67,10 +84,12 @@ using Prepared = std::variant<HttpResponse, Answering>;
 
 class Service {
  public:
-  Service(std::string model_id, ServiceLimits limits);
+  Service(std::string model_id, ServiceLimits limits, LadderLimits ladder = {});
 
   /// The model is there. Once.
   void ready(ServedModel model);
+  /// A smaller model that answers under too much load, before ready().
+  void set_fallback(ServedModel model);
   bool is_ready() const { return model_.load() != nullptr; }
   /// New requests are refused from now on.
   void stop_accepting() { stopping_ = true; }
@@ -90,6 +109,8 @@ class Service {
   std::optional<ApiError> start(Answering& answering, std::function<void()> wake);
   /// Answers that were started have ended.
   void ended(const Answering& answering);
+  /// What is given up under the load of now, for the response's head; empty: nothing.
+  std::string degraded();
   /// The address that may read the response, of those that ask; empty: none.
   std::string cors_for(const HttpHead& head) const;
 
@@ -100,11 +121,16 @@ class Service {
   std::optional<ApiError> refuse(const HttpHead& head, Endpoint endpoint);
   std::optional<ApiError> too_many(std::size_t answers);
   RequestLimits request_limits(const ServedModel& model) const;
+  DegradeStep look_at_load(std::uint64_t refused);
+  const ServedModel& model_for_load();
 
   std::string model_id_;
   std::int64_t created_ = 0;
   std::unique_ptr<ServedModel> owned_model_;
+  std::unique_ptr<ServedModel> fallback_;
   std::atomic<ServedModel*> model_{nullptr};
+  std::mutex ladder_mutex_;
+  DegradeLadder ladder_;
   std::atomic<bool> stopping_{false};
   std::atomic<std::uint32_t> active_{0};
   mutable std::mutex limits_mutex_;

@@ -28,6 +28,7 @@ struct ServedOptions {
   std::uint64_t prefix_bytes = 0;
   std::uint64_t kv_tokens = 0;
   EngineOptions engine;
+  bool grammar = false;
 };
 
 /// What a request gave.
@@ -76,6 +77,7 @@ class Served {
     options.memory = setup.memory;
     options.prefix_bytes = setup.prefix_bytes;
     options.kv_tokens = setup.kv_tokens;
+    options.grammar = setup.grammar;
     auto session = Session::open(options, nullptr);
     EXPECT_TRUE(session.ok()) << session.status().message();
     session_ = std::move(session).value();
