@@ -12,7 +12,7 @@ export CARAT_MODELS ?= $(HOME)/.cache/carat/models
 
 # Programs that run whole models. Under a sanitizer the real ones would take many minutes, so there they see no model
 # folder: their tests of real models are skipped by name, those of tiny models run.
-MODEL_TESTS := ^(model|engine|metrics|server|cli)_test$$
+MODEL_TESTS := ^(model|engine|metrics|server|cli|api)_test$$
 NO_MODELS := CARAT_MODELS=/nonexistent
 # Older sanitizer runtimes fail on kernels with much address randomisation; without the right to turn it off, try so.
 STEADY := $(shell setarch -R true 2> /dev/null && echo setarch -R)
