@@ -17,6 +17,8 @@
 #include "cli/command.h"
 #include "cli/profile_report.h"
 #include "cli/text_input.h"
+#include "formats/text_file.h"
+#include "grammar/grammar.h"
 #include "os/file.h"
 #include "os/terminal.h"
 
@@ -41,6 +43,8 @@ struct RunOptions {
   std::optional<std::uint64_t> seed;
   std::vector<std::string> stop;
   std::optional<std::uint32_t> logprobs;
+  std::string schema_file;
+  std::string grammar_file;
 };
 
 /// The sampler names its own fields; people typed options.
@@ -72,9 +76,26 @@ Result<SamplingParams> sampling_params(const RunOptions& options) {
   return params;
 }
 
+/// What --json-schema or --grammar holds the answers to; null without them.
+Result<Grammar::Pointer> asked_grammar(const RunOptions& options) {
+  const bool schema = !options.schema_file.empty();
+  if (schema && !options.grammar_file.empty()) return invalid("run: give one of --json-schema and --grammar");
+  const std::string& path = schema ? options.schema_file : options.grammar_file;
+  if (path.empty()) return Grammar::Pointer();
+  CARAT_ASSIGN(const TextFile file, read_text_file(path, input_budget(), Grammar::kMaxSourceBytes));
+  auto grammar =
+      schema ? Grammar::from_json_schema(file.text, &input_budget()) : Grammar::from_gbnf(file.text, &input_budget());
+  if (!grammar.ok()) {
+    return std::move(grammar).status().with_context(fmt::format("{} {}", schema ? "--json-schema" : "--grammar", path));
+  }
+  return grammar;
+}
+
 /// Everything a request takes from the options but its prompt.
-Result<AnswerOptions> answer_options(const RunOptions& options, const Session& session) {
+Result<AnswerOptions> answer_options(const RunOptions& options, const Session& session,
+                                     const Grammar::Pointer& grammar) {
   AnswerOptions answer;
+  answer.request.grammar = grammar;
   CARAT_ASSIGN(answer.request.sampling, sampling_params(options));
   answer.request.seed = options.seed ? *options.seed : std::random_device()();
   answer.request.max_tokens = options.max_tokens;
@@ -157,8 +178,9 @@ Status print_answer_json(Session& session, const Answer& answer, const std::opti
   return write_stdout(text + "\n");
 }
 
-Status run_once(const RunOptions& options, Session& session, Engine& engine, const std::string& text) {
-  CARAT_ASSIGN(AnswerOptions asked, answer_options(options, session));
+Status run_once(const RunOptions& options, const Grammar::Pointer& grammar, Session& session, Engine& engine,
+                const std::string& text) {
+  CARAT_ASSIGN(AnswerOptions asked, answer_options(options, session, grammar));
   Profile* const profile = session.decoder().profile();
   if (profile != nullptr) profile->begin();
   {
@@ -186,13 +208,14 @@ Status run_once(const RunOptions& options, Session& session, Engine& engine, con
 }
 
 /// A chat as the options want it.
-Status chat_as_asked(const RunOptions& options, Session& session, Engine& engine, LineEditor* editor) {
+Status chat_as_asked(const RunOptions& options, const Grammar::Pointer& grammar, Session& session, Engine& engine,
+                     LineEditor* editor) {
   ChatSetup setup;
   setup.system = options.system;
   setup.truncate_left = options.overflow == "truncate-left";
   setup.stats = options.stats;
   setup.quiet = options.common.quiet;
-  setup.ask = [&] { return answer_options(options, session); };
+  setup.ask = [&] { return answer_options(options, session, grammar); };
   setup.answered = [&](const Answer& answer) {
     Profile* const profile = session.decoder().profile();
     return profile == nullptr ? ok_status() : show_profile(options, make_profile_report(session, *profile, answer));
@@ -234,6 +257,8 @@ Status run_run(const RunOptions& options) {
   CARAT_ASSIGN(SessionOptions asked, options.common.session());
   CARAT_TRY(sampling_params(options).status());
   CARAT_TRY(check_profile_file(options));
+  CARAT_ASSIGN(const Grammar::Pointer grammar, asked_grammar(options));
+  asked.grammar = grammar != nullptr;
   CARAT_ASSIGN(const std::optional<InputText> input, prompt_source(options));
   asked.chat = options.chat || !input;
   asked.keep_turns = !input;
@@ -244,8 +269,8 @@ Status run_run(const RunOptions& options) {
   note_fewer_drafts(options, asked, session->plan());
   Profile profile;
   if (options.profile) session->decoder().set_profile(&profile);
-  return input ? run_once(options, *session, engine, input->text)
-               : chat_as_asked(options, *session, engine, editor.get());
+  return input ? run_once(options, grammar, *session, engine, input->text)
+               : chat_as_asked(options, grammar, *session, engine, editor.get());
 }
 
 void add_sampling_options(CLI::App& command, RunOptions& options) {
@@ -283,6 +308,8 @@ void add_run(CLI::App& app, Action& action) {
   command->add_option("--system", options->system, "system text of the chat");
   command->add_flag("--special", options->special, "recognise control pieces in the prompt");
   command->add_option("--overflow", options->overflow, "a prompt longer than the context: refuse or truncate-left");
+  command->add_option("--json-schema", options->schema_file, "hold the answers to the JSON Schema in this file");
+  command->add_option("--grammar", options->grammar_file, "hold the answers to the GBNF grammar in this file");
   command->add_flag("--stats", options->stats, "print speed and the memory table to stderr");
   command
       ->add_option("--profile", options->profile,

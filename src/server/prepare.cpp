@@ -104,11 +104,10 @@ class Preparation {
  private:
   std::optional<ApiError> constrain(const Constraint& constraint) {
     if (constraint.kind == Constraint::Kind::none) return std::nullopt;
-    Budget& budget = model_.session->budget();
-    auto grammar = constraint.kind == Constraint::Kind::json_object ? Grammar::json_object(&budget)
-                   : constraint.kind == Constraint::Kind::json_schema
-                       ? Grammar::from_json_schema(constraint.source, &budget)
-                       : Grammar::from_gbnf(constraint.source, &budget);
+    const GrammarKind kind = constraint.kind == Constraint::Kind::json_object   ? GrammarKind::json_object
+                             : constraint.kind == Constraint::Kind::json_schema ? GrammarKind::json_schema
+                                                                                : GrammarKind::gbnf;
+    auto grammar = model_.session->grammars().get(kind, constraint.source);
     if (!grammar.ok()) {
       if (grammar.status().code() == StatusCode::no_fit) return api_error(grammar.status());
       return bad_field(constraint.param, fmt::format("{}: {}", constraint.param, grammar.status().message()));
