@@ -32,7 +32,8 @@ inline std::string shortest_text(const Grammar& grammar) {
     const std::uint32_t left = least_to_end(program, stacks, items);
     bool nearer = false;
     for (unsigned byte = 0; byte < 256 && !nearer; ++byte) {
-      if (stepper.step(program, stacks, items, static_cast<std::uint8_t>(byte), next) != ParseStepper::Outcome::ok) return "";
+      if (stepper.step(program, stacks, items, static_cast<std::uint8_t>(byte), next) != ParseStepper::Outcome::ok)
+        return "";
       nearer = !next.empty() && least_to_end(program, stacks, next) < left;
       if (nearer) text += static_cast<char>(byte);
     }
