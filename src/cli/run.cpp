@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -18,6 +17,8 @@
 #include "cli/command.h"
 #include "cli/profile_report.h"
 #include "cli/text_input.h"
+#include "formats/text_file.h"
+#include "grammar/grammar.h"
 #include "os/file.h"
 #include "os/terminal.h"
 
@@ -42,27 +43,9 @@ struct RunOptions {
   std::optional<std::uint64_t> seed;
   std::vector<std::string> stop;
   std::optional<std::uint32_t> logprobs;
-  std::string json_schema;  ///< a file
-  std::string grammar;      ///< a file
+  std::string schema_file;
+  std::string grammar_file;
 };
-
-/// What the answer is held to, if anything.
-Result<Grammar::Pointer> read_grammar(const RunOptions& options) {
-  if (!options.json_schema.empty() && !options.grammar.empty()) {
-    return invalid("run: give one of --json-schema and --grammar");
-  }
-  const bool schema = !options.json_schema.empty();
-  const std::string& path = schema ? options.json_schema : options.grammar;
-  if (path.empty()) return Grammar::Pointer();
-  std::ifstream file(path, std::ios::binary);
-  std::string text(Grammar::kMaxSourceBytes + 1, '\0');  // one more: a longer file is seen to be too long
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad() || (file.fail() && !file.eof())) return io_error(path + ": cannot be read");
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  auto grammar = schema ? Grammar::from_json_schema(text) : Grammar::from_gbnf(text);
-  if (!grammar.ok()) return std::move(grammar).status().with_context(path);
-  return grammar;
-}
 
 /// The sampler names its own fields; people typed options.
 std::string in_option_names(const std::string& message) {
@@ -93,10 +76,26 @@ Result<SamplingParams> sampling_params(const RunOptions& options) {
   return params;
 }
 
+/// What --json-schema or --grammar holds the answers to; null without them.
+Result<Grammar::Pointer> asked_grammar(const RunOptions& options) {
+  const bool schema = !options.schema_file.empty();
+  if (schema && !options.grammar_file.empty()) return invalid("run: give one of --json-schema and --grammar");
+  const std::string& path = schema ? options.schema_file : options.grammar_file;
+  if (path.empty()) return Grammar::Pointer();
+  CARAT_ASSIGN(const TextFile file, read_text_file(path, input_budget(), Grammar::kMaxSourceBytes));
+  auto grammar =
+      schema ? Grammar::from_json_schema(file.text, &input_budget()) : Grammar::from_gbnf(file.text, &input_budget());
+  if (!grammar.ok()) {
+    return std::move(grammar).status().with_context(fmt::format("{} {}", schema ? "--json-schema" : "--grammar", path));
+  }
+  return grammar;
+}
+
 /// Everything a request takes from the options but its prompt.
-Result<AnswerOptions> answer_options(const RunOptions& options, const Session& session) {
+Result<AnswerOptions> answer_options(const RunOptions& options, const Session& session,
+                                     const Grammar::Pointer& grammar) {
   AnswerOptions answer;
-  CARAT_ASSIGN(answer.request.grammar, read_grammar(options));
+  answer.request.grammar = grammar;
   CARAT_ASSIGN(answer.request.sampling, sampling_params(options));
   answer.request.seed = options.seed ? *options.seed : std::random_device()();
   answer.request.max_tokens = options.max_tokens;
@@ -179,8 +178,9 @@ Status print_answer_json(Session& session, const Answer& answer, const std::opti
   return write_stdout(text + "\n");
 }
 
-Status run_once(const RunOptions& options, Session& session, Engine& engine, const std::string& text) {
-  CARAT_ASSIGN(AnswerOptions asked, answer_options(options, session));
+Status run_once(const RunOptions& options, const Grammar::Pointer& grammar, Session& session, Engine& engine,
+                const std::string& text) {
+  CARAT_ASSIGN(AnswerOptions asked, answer_options(options, session, grammar));
   Profile* const profile = session.decoder().profile();
   if (profile != nullptr) profile->begin();
   {
@@ -208,13 +208,14 @@ Status run_once(const RunOptions& options, Session& session, Engine& engine, con
 }
 
 /// A chat as the options want it.
-Status chat_as_asked(const RunOptions& options, Session& session, Engine& engine, LineEditor* editor) {
+Status chat_as_asked(const RunOptions& options, const Grammar::Pointer& grammar, Session& session, Engine& engine,
+                     LineEditor* editor) {
   ChatSetup setup;
   setup.system = options.system;
   setup.truncate_left = options.overflow == "truncate-left";
   setup.stats = options.stats;
   setup.quiet = options.common.quiet;
-  setup.ask = [&] { return answer_options(options, session); };
+  setup.ask = [&] { return answer_options(options, session, grammar); };
   setup.answered = [&](const Answer& answer) {
     Profile* const profile = session.decoder().profile();
     return profile == nullptr ? ok_status() : show_profile(options, make_profile_report(session, *profile, answer));
@@ -256,7 +257,7 @@ Status run_run(const RunOptions& options) {
   CARAT_ASSIGN(SessionOptions asked, options.common.session());
   CARAT_TRY(sampling_params(options).status());
   CARAT_TRY(check_profile_file(options));
-  CARAT_ASSIGN(const Grammar::Pointer grammar, read_grammar(options));
+  CARAT_ASSIGN(const Grammar::Pointer grammar, asked_grammar(options));
   asked.grammar = grammar != nullptr;
   CARAT_ASSIGN(const std::optional<InputText> input, prompt_source(options));
   asked.chat = options.chat || !input;
@@ -268,8 +269,8 @@ Status run_run(const RunOptions& options) {
   note_fewer_drafts(options, asked, session->plan());
   Profile profile;
   if (options.profile) session->decoder().set_profile(&profile);
-  return input ? run_once(options, *session, engine, input->text)
-               : chat_as_asked(options, *session, engine, editor.get());
+  return input ? run_once(options, grammar, *session, engine, input->text)
+               : chat_as_asked(options, grammar, *session, engine, editor.get());
 }
 
 void add_sampling_options(CLI::App& command, RunOptions& options) {
@@ -284,8 +285,6 @@ void add_sampling_options(CLI::App& command, RunOptions& options) {
   command.add_option("--seed", options.seed, "seed of the sampler (default: random)");
   command.add_option("--stop", options.stop, "end the answer before this text; may be given more than once")
       ->allow_extra_args(false);
-  command.add_option("--json-schema", options.json_schema, "a file with a JSON Schema that the answer follows");
-  command.add_option("--grammar", options.grammar, "a file with a grammar in GBNF that the answer follows");
   command.add_option("--logprobs", options.logprobs, "report the K most likely tokens of each step (with --json)")
       ->check(CLI::Range(0U, kListedCandidates));
 }
@@ -309,6 +308,8 @@ void add_run(CLI::App& app, Action& action) {
   command->add_option("--system", options->system, "system text of the chat");
   command->add_flag("--special", options->special, "recognise control pieces in the prompt");
   command->add_option("--overflow", options->overflow, "a prompt longer than the context: refuse or truncate-left");
+  command->add_option("--json-schema", options->schema_file, "hold the answers to the JSON Schema in this file");
+  command->add_option("--grammar", options->grammar_file, "hold the answers to the GBNF grammar in this file");
   command->add_flag("--stats", options->stats, "print speed and the memory table to stderr");
   command
       ->add_option("--profile", options->profile,

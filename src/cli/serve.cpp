@@ -98,7 +98,7 @@ Result<SessionOptions> session_options(const ServeOptions& options, const server
     asked.most_parallel = kMostSequences;
   }
   const std::uint32_t context = asked.context.value_or(asked.default_context);
-  asked.input_bytes = server::network_bytes(options.network, limits, context);
+  asked.input_bytes = server::network_bytes(options.network, limits, context) + GrammarCache::most_bytes();
   asked.sequence_bytes = server::sequence_bytes(context);
   asked.kv_tokens = options.kv_tokens;
   asked.grammar = true;

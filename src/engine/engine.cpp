@@ -392,38 +392,48 @@ Result<std::int32_t> Engine::choose(Running& running, std::span<float> logits) {
 
 /// Logits of tokens without a bit become -inf.
 void Engine::apply_mask(std::span<const std::uint64_t> mask, std::span<float> logits) {
-  for (std::size_t word = 0; word < mask.size(); ++word) {
-    const std::size_t first = word * 64;
-    const std::size_t end = std::min(first + 64, logits.size());
-    if (mask[word] == ~std::uint64_t{0}) continue;
-    for (std::size_t i = first; i < end; ++i) {
-      if ((mask[word] >> (i - first) & 1) == 0) logits[i] = -std::numeric_limits<float>::infinity();
+  constexpr float kMasked = -std::numeric_limits<float>::infinity();
+  for (std::size_t first = 0; first < logits.size(); first += 64) {
+    const std::uint64_t word = first / 64 < mask.size() ? mask[first / 64] : 0;
+    const std::span<float> block = logits.subspan(first, std::min<std::size_t>(64, logits.size() - first));
+    if (word == 0) {
+      std::fill(block.begin(), block.end(), kMasked);
+    } else if (~word != 0) {
+      for (std::size_t i = 0; i < block.size(); ++i) {
+        if ((word >> i & 1) == 0) block[i] = kMasked;
+      }
     }
   }
 }
 
+/// kNoToken where the answer is whole and no token need say so.
 Result<std::int32_t> Engine::choose_in_grammar(Running& running, std::span<float> logits, const TokenHistory& history) {
   const Request& request = running.request;
   GrammarMatcher& matcher = *running.matcher;
+  if (matcher.finished()) return kNoToken;
   const std::span<float> known = logits.first(std::min<std::size_t>(logits.size(), token_limit()));
   adjust_logits(known, request.sampling, history, scratch_);
   CARAT_ASSIGN(const auto allowed, matcher.mask());
   apply_mask(allowed, known);
   CARAT_ASSIGN(std::int32_t token, choose_token(known, request.sampling, running.generator, scratch_));
   const std::vector<std::int32_t>& ends = request.stop_tokens;
-  const auto is_end = [&ends](std::int32_t id) { return std::find(ends.begin(), ends.end(), id) != ends.end(); };
-  if (is_end(token)) return token;
-  const auto made = static_cast<std::uint32_t>(running.token_count - running.prompt_tokens);
-  const std::uint32_t left = request.max_tokens - made - 1;
+  if (std::find(ends.begin(), ends.end(), token) != ends.end()) return token;
+  const std::size_t of_answer = request.max_tokens - (running.token_count - running.prompt_tokens);
+  const std::size_t of_context = session_->kv().context() + 1 - running.token_count;
+  const auto left = static_cast<std::uint32_t>(std::min(of_answer, of_context) - 1);
   CARAT_ASSIGN(const bool fits, matcher.accept(token, left));
   if (fits) return token;
-  // With this token the answer could not be finished in time: the likeliest of those that bring it to its end.
+  if (matcher.may_end()) return kNoToken;
+  // With this token the answer could not be finished in time: the likeliest of those that bring it to its end. A
+  // vocabulary without all bytes may have none: then the answer is cut where its tokens end.
   CARAT_ASSIGN(const auto closing, matcher.closing_mask());
-  apply_mask(closing, known);
-  SamplingParams likeliest;
-  likeliest.temperature = 0;
-  CARAT_ASSIGN(token, choose_token(known, likeliest, running.generator, scratch_));
-  if (!is_end(token)) CARAT_TRY(matcher.accept(token, left).status());
+  if (std::any_of(closing.begin(), closing.end(), [](std::uint64_t word) { return word != 0; })) {
+    apply_mask(closing, known);
+    SamplingParams likeliest;
+    likeliest.temperature = 0;
+    CARAT_ASSIGN(token, choose_token(known, likeliest, running.generator, scratch_));
+  }
+  CARAT_TRY(matcher.accept(token, GrammarMatcher::kAnyNumber).status());
   return token;
 }
 
@@ -455,6 +465,7 @@ void Engine::take_token(RequestId id, std::span<float> logits) {
   auto chosen = choose(running, logits);
   if (!chosen.ok()) return end(id, FinishReason::error, chosen.status());
   event.token = *chosen;
+  if (event.token == kNoToken) return end(id, FinishReason::stop, ok_status());
   if (std::find(request.stop_tokens.begin(), request.stop_tokens.end(), event.token) != request.stop_tokens.end()) {
     return end(id, FinishReason::stop, ok_status());
   }

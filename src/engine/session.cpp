@@ -280,8 +280,9 @@ Result<Planned> plan_session(const SessionOptions& options) {
                    .staging = loading_bytes(planned.layout, process.threads)};
   if (!options.random) model.streamable = planned.layout.sizes();
   if (options.grammar && model.tokenizer > 0) {
-    model.tokenizer += TokenMasks::trie_bytes(file.config.vocab);
-    model.io += TokenMasks::cache_bytes(file.config.vocab);
+    CARAT_ASSIGN(const auto tokens, file.meta.strings("tokenizer.ggml.tokens"));
+    model.tokenizer += TokenMasks::trie_bytes(tokens->size());
+    model.io += TokenMasks::cache_bytes(tokens->size());
   }
   // The directory's entries stay as long as the file is open.
   for (const Reservation& entries : file.directory_memory) model.io += entries.bytes();
@@ -339,6 +340,7 @@ Status Session::load(const LoadProgress& progress) {
   CARAT_ASSIGN(fixed_, budget.try_reserve(MemoryCategory::fixed, plan[MemoryCategory::fixed], "the process itself"));
   CARAT_ASSIGN(pool_, ThreadPool::create({.threads = planned_.threads, .cpus = planned_.cpus}));
   CARAT_ASSIGN(tokenizer_, planned_.file.tokenizer(budget));
+  grammars_ = std::make_unique<GrammarCache>(budget);
   chat_template_ = planned_.file.chat_template();
   // The header's bytes have served: they must not add to the peak while the weights come in.
   planned_.file.meta = MetaMap();

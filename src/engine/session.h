@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "base/thread_pool.h"
+#include "grammar/grammar_cache.h"
 #include "kernels/kernel_table.h"
 #include "kv/kv_pool.h"
 #include "memory/budget.h"
@@ -137,6 +138,8 @@ class Session {
   /// Null when the file has no tokenizer.
   const Tokenizer* tokenizer() const { return tokenizer_.get(); }
   bool has_grammars() const { return planned_.grammar && tokenizer_ != nullptr; }
+  /// Grammars that clients name again; the caller has planned GrammarCache::most_bytes().
+  GrammarCache& grammars() { return *grammars_; }
   const std::string& chat_template() const { return chat_template_; }
   Budget& budget() { return *planned_.budget; }
   Decoder& decoder() { return *decoder_; }
@@ -155,6 +158,7 @@ class Session {
   Reservation fixed_;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<GrammarCache> grammars_;
   std::string chat_template_;
   ModelWeights weights_;
   KvPool kv_;

@@ -22,7 +22,7 @@ class Grammar {
   using Pointer = std::shared_ptr<const Grammar>;
 
   /// Longest source.
-  static constexpr std::size_t kMaxSourceBytes = 128 << 10;
+  static constexpr std::size_t kMaxSourceBytes = 64 << 10;
 
   /// JSON mode: any JSON object.
   static Result<Pointer> json_object(Budget* budget = nullptr);

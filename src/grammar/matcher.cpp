@@ -97,7 +97,8 @@ Result<bool> GrammarMatcher::accept(std::int32_t token, std::uint32_t tokens_lef
   const std::uint32_t after = least_to_end(grammar_->program(), stacks_, next_);
   if (after > tokens_left && before <= saturating_sum(tokens_left, 1)) return false;
   const std::uint32_t depth_after = depth(next_);
-  if (depth_after > grammar_->deepest() && depth_after > depth_before && after >= before) return false;
+  if (tokens_left != kAnyNumber && depth_after > grammar_->deepest() && depth_after > depth_before && after >= before)
+    return false;
   items_.swap(next_);
   return true;
 }

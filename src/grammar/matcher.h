@@ -28,6 +28,9 @@ class GrammarMatcher {
   /// Those that bring the text to its end in the fewest bytes; where it may end, only end tokens.
   Result<std::span<const std::uint64_t>> closing_mask();
 
+  /// As `tokens_left`: neither that nor the nesting is looked at.
+  static constexpr std::uint32_t kAnyNumber = 0xFFFFFFFF;
+
   /// Appends a token that mask() allows and is not an end token. False, and nothing is changed: after it the text could
   /// not be finished in `tokens_left` more tokens, though it can be now, or it would nest too deep; closing_mask() has
   /// tokens that do not. StatusCode::invalid for a token that the grammar does not allow here.

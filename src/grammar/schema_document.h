@@ -52,7 +52,7 @@ class SchemaDocument {
   Result<bool> valid(std::uint32_t schema, std::uint32_t value) const;
   const Program& pattern(std::uint32_t value) const { return patterns_.at(value); }
   /// Heap bytes that all patterns together may take.
-  static constexpr std::uint64_t kMostPatternBytes = 2 << 20;
+  static constexpr std::uint64_t kMostPatternBytes = 1 << 20;
 
  private:
   Status check(std::uint32_t schema);

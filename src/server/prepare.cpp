@@ -115,16 +115,11 @@ class Preparation {
 
  private:
   std::optional<ApiError> constrain(const Constraint& constraint) {
-    Budget& budget = model_.session->budget();
-    switch (constraint.kind) {
-      case Constraint::Kind::none: return std::nullopt;
-      case Constraint::Kind::json_object: return take(Grammar::json_object(&budget), constraint.param, grammar_);
-      case Constraint::Kind::json_schema:
-        return take(Grammar::from_json_schema(constraint.source, &budget), constraint.param, grammar_);
-      case Constraint::Kind::gbnf:
-        return take(Grammar::from_gbnf(constraint.source, &budget), constraint.param, grammar_);
-    }
-    return std::nullopt;
+    if (constraint.kind == Constraint::Kind::none) return std::nullopt;
+    const GrammarKind kind = constraint.kind == Constraint::Kind::json_object   ? GrammarKind::json_object
+                             : constraint.kind == Constraint::Kind::json_schema ? GrammarKind::json_schema
+                                                                                : GrammarKind::gbnf;
+    return take(model_.session->grammars().get(kind, constraint.source), constraint.param, grammar_);
   }
 
   static std::optional<ApiError> take(Result<Grammar::Pointer> compiled, const std::string& param,
