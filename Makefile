@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := build
-.PHONY: run program test test-neon test-web build debug models asan tsan fuzz format lint clean install help deps
+.PHONY: run program test test-openai test-neon test-web build debug models asan tsan fuzz format lint clean install help deps
 
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
@@ -30,6 +30,12 @@ test: build ## everything: layers, unit, cases, real models; then the byte parse
 	@test -z "$${CI:-}" || tools/install_deps.sh deploy
 	ctest --preset release
 	$(MAKE) asan
+
+# openai, jsonschema and lm-eval go into a folder of their own; nothing of it is needed to build or run carat.
+test-openai: program models ## the real openai package, curl and lm-eval against the real models (needs the Python index)
+	test -x build/openai/bin/python || python3 -m venv build/openai
+	build/openai/bin/pip install --quiet --disable-pip-version-check openai jsonschema 'lm-eval[api]'
+	build/openai/bin/python tests/server/openai_suite.py build/carat
 
 test-neon: ## the kernels of 64-bit ARM, cross-built, against ref under qemu-user
 	@tools/install_deps.sh build arm64
