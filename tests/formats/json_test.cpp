@@ -16,9 +16,9 @@ Status check(std::string_view text) {
 }
 
 TEST(JsonReader, AcceptsWhatTheStandardAllows) {
-  for (const std::string_view good :
-       {"{}", " [ ] ", "0", "-0", "-1.5e+3", "1E2", "true", "null", "\"\"", R"("\u00e9\ud83d\ude00\n")",
-        "[1,[2,{\"a\":[]}],\"\xc3\xa9\"]", "{\"a\":{\"b\":null},\"c\":[true,false]}", "123456789012345678901234567890"}) {
+  for (const std::string_view good : {"{}", " [ ] ", "0", "-0", "-1.5e+3", "1E2", "true", "null", "\"\"",
+                                      R"("\u00e9\ud83d\ude00\n")", "[1,[2,{\"a\":[]}],\"\xc3\xa9\"]",
+                                      "{\"a\":{\"b\":null},\"c\":[true,false]}", "123456789012345678901234567890"}) {
     EXPECT_TRUE(check(good).ok()) << good << ": " << check(good).message();
   }
 }
@@ -47,14 +47,15 @@ TEST(JsonReader, NamesTheByteOfWhatIsWrong) {
       {R"("\u12g4")", "byte 3: expected four hexadecimal digits after \\u"},
       {R"("\ud800x")", "byte 1: the first half of a surrogate pair without the second"},
       {R"("\ude00")", "byte 1: the second half of a surrogate pair without the first"},
-      {std::string(1000000, '['), "byte 32: nested more than 32 deep"},
+      {std::string(1000000, '['), "byte 64: nested more than 64 deep"},
       {"\xef\xbb\xbf{}", "byte 0: found '\\xef', expected a value"},
   };
   for (const auto& [text, message] : cases) EXPECT_EQ(check(text).message(), message);
 }
 
 TEST(JsonReader, DecodesEscapesAndTellsWholeNumbersFromOthers) {
-  JsonReader reader(R"(["\u0041\u00e9\u20ac\ud83d\ude00\"\\\/\b\f\n\r\t", -9223372036854775808, 9223372036854775808, 1.5])");
+  JsonReader reader(
+      R"(["\u0041\u00e9\u20ac\ud83d\ude00\"\\\/\b\f\n\r\t", -9223372036854775808, 9223372036854775808, 1.5])");
   ASSERT_TRUE(reader.begin_array().ok());
   ASSERT_TRUE(reader.next_element().value());
   EXPECT_EQ(reader.string()->text(), "A\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\"\\/\b\f\n\r\t");

@@ -2,6 +2,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <csignal>
 #include <thread>
 
@@ -14,8 +15,10 @@ namespace {
 /// `carat serve` on the tiny model; `then` is called once with its port, when it is ready, and ends it by a signal.
 Outcome serve(std::vector<std::string> options, const std::function<void(pid_t, std::uint16_t)>& then,
               ProcessOptions process = {}) {
-  std::vector<std::string> arguments{"serve", tiny(),  "--port", "0",         "--memory",
-                                     "100M",  "--ctx", "256",    "--threads", "1"};
+  std::vector<std::string> arguments{"serve", tiny(), "--port", "0", "--memory", "100M", "--threads", "1"};
+  if (std::find(options.begin(), options.end(), "--ctx") == options.end()) {
+    arguments.insert(arguments.end(), {"--ctx", "256"});
+  }
   arguments.insert(arguments.end(), options.begin(), options.end());
   bool called = false;
   process.watch = [&](pid_t child, const std::string& out, const std::string& err) {
