@@ -29,7 +29,7 @@ TEST(Usage, UnknownCommandListsTheCommands) {
   const Outcome run = run_carat({"rum", "x"});
   expect_refused(run, 2, "did you mean run?");
   expect_refused(run_carat({"nonsense"}), 2,
-                 "run, plan, info, tokenize, detokenize, logits, perplexity, convert, bench, doctor");
+                 "run, plan, info, serve, tokenize, detokenize, logits, perplexity, convert, bench, doctor");
   expect_refused(run_carat({"--json", "run"}), 2, "--json");
 }
 
