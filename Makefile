@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := build
-.PHONY: run program test test-openai test-neon test-web build debug models asan tsan fuzz format lint clean install help deps
+.PHONY: asan-parsers run program test test-openai test-neon test-web build debug models asan tsan fuzz format lint clean install help deps
 
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
@@ -13,6 +13,10 @@ export CARAT_MODELS ?= $(HOME)/.cache/carat/models
 # Programs that run whole models. Under a sanitizer the real ones would take many minutes, so there they see no model
 # folder: their tests of real models are skipped by name, those of tiny models run.
 MODEL_TESTS := ^(model|engine|metrics|server|cli|api)_test$$
+# Test programs of the folders that read files, texts, grammars and listings.
+PARSERS := base os memory tensor quant arch formats text grammar planner hub sampling
+EMPTY :=
+SPACE := $(EMPTY) $(EMPTY)
 NO_MODELS := CARAT_MODELS=/nonexistent
 # Older sanitizer runtimes fail on kernels with much address randomisation; without the right to turn it off, try so.
 STEADY := $(shell setarch -R true 2> /dev/null && echo setarch -R)
@@ -29,7 +33,7 @@ test: build ## everything: layers, unit, cases, real models; then the byte parse
 	$(MAKE) models || test -z "$${CI:-}"
 	@test -z "$${CI:-}" || tools/install_deps.sh deploy
 	ctest --preset release
-	$(MAKE) asan
+	$(MAKE) asan-parsers
 
 # openai, jsonschema and lm-eval go into a folder of their own; nothing of it is needed to build or run carat.
 test-openai: program models ## the real openai package, curl and lm-eval against the real models (needs the Python index)
@@ -64,6 +68,10 @@ asan: deps build-asan/build.ninja ## tests under AddressSanitizer and UBSan; rea
 	@cmake --build --preset asan -j $(JOBS) $(QUIET)
 	$(NO_MODELS) $(STEADY) ctest --preset asan -j $(JOBS) -R '$(MODEL_TESTS)' --no-tests=ignore
 	$(STEADY) ctest --preset asan -j $(JOBS) -E '$(MODEL_TESTS)'
+
+asan-parsers: deps build-asan/build.ninja ## of these, what reads bytes from outside: a third of the building
+	@cmake --build --preset asan -j $(JOBS) --target $(PARSERS:%=%_test) $(QUIET)
+	$(STEADY) ctest --preset asan -j $(JOBS) -R '^($(subst $(SPACE),|,$(strip $(PARSERS))))_test$$'
 
 tsan: deps build-tsan/build.ninja ## tests under ThreadSanitizer, without those of real models
 	@cmake --build --preset tsan -j $(JOBS) $(QUIET)
