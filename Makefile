@@ -14,7 +14,7 @@ export CARAT_MODELS ?= $(HOME)/.cache/carat/models
 # folder: their tests of real models are skipped by name, those of tiny models run.
 MODEL_TESTS := ^(model|engine|metrics|server|cli|api)_test$$
 # Test programs of the folders that read files, texts, grammars and listings.
-PARSERS := base os memory tensor quant arch formats text grammar planner hub sampling
+PARSERS := base os memory quant arch formats text grammar planner hub sampling
 EMPTY :=
 SPACE := $(EMPTY) $(EMPTY)
 NO_MODELS := CARAT_MODELS=/nonexistent
