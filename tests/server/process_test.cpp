@@ -15,10 +15,14 @@ namespace {
 /// `carat serve` on the tiny model; `then` is called once with its port, when it is ready, and ends it by a signal.
 Outcome serve(std::vector<std::string> options, const std::function<void(pid_t, std::uint16_t)>& then,
               ProcessOptions process = {}) {
-  std::vector<std::string> arguments{"serve", tiny(), "--port", "0", "--memory", "100M", "--threads", "1"};
-  if (std::find(options.begin(), options.end(), "--ctx") == options.end()) {
-    arguments.insert(arguments.end(), {"--ctx", "256"});
-  }
+  std::vector<std::string> arguments{"serve", tiny(), "--port", "0", "--threads", "1"};
+  const auto by_default = [&](const std::string& option, const std::string& value) {
+    if (std::find(options.begin(), options.end(), option) == options.end()) {
+      arguments.insert(arguments.end(), {option, value});
+    }
+  };
+  by_default("--memory", "100M");
+  by_default("--ctx", "256");
   arguments.insert(arguments.end(), options.begin(), options.end());
   bool called = false;
   process.watch = [&](pid_t child, const std::string& out, const std::string& err) {
@@ -48,7 +52,8 @@ TEST(ServeProcess, TerminatesInOrder) {
 }
 
 TEST(ServeProcess, ASecondSignalEndsItAtOnce) {
-  const Outcome run = serve({"--drain-seconds", "600", "--ctx", "100000"}, [&](pid_t child, std::uint16_t port) {
+  const Outcome run = serve({"--drain-seconds", "600", "--ctx", "100000", "--memory", "400M"}, [&](pid_t child,
+                                                                                                   std::uint16_t port) {
     Client busy(port);
     busy.send(Client::request("POST", "/v1/completions",
                               R"({"prompt":"a","max_tokens":90000,"stream":true,"logit_bias":{"1":-100,"106":-100}})"));
