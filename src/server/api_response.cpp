@@ -282,8 +282,8 @@ Status ResponseBuilder::finish(const GenerationCounts& counts, std::string& out)
              choice.offsets.text.size() + 6 * choice.text.text.size();  // a control character is six bytes of JSON
   }
   // The object, and what it grows through.
-  CARAT_ASSIGN(const Reservation room, budget_->try_reserve(MemoryCategory::io, bytes < kSmallBlock ? 0 : 2 * bytes,
-                                                            "an answer (smaller max_tokens)"));
+  CARAT_ASSIGN(whole_room_, budget_->try_reserve(MemoryCategory::io, bytes < kSmallBlock ? 0 : 2 * bytes,
+                                                 "an answer (smaller max_tokens)"));
   append_head(out, style_.chat ? "chat.completion" : "text_completion");
   for (std::uint32_t i = 0; i < choices_.size(); ++i) {
     if (i > 0) out += ',';

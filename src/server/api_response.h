@@ -78,6 +78,7 @@ class ResponseBuilder {
   const Tokenizer* tokenizer_;
   Budget* budget_;
   std::vector<Choice> choices_;
+  Reservation whole_room_;  ///< of the whole object, until it has been sent
 };
 
 }  // namespace carat::server

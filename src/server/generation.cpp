@@ -4,6 +4,13 @@
 #include <utility>
 
 namespace carat::server {
+namespace {
+
+/// About what one becomes as JSON.
+constexpr std::size_t kDetailJson = 128;
+constexpr std::size_t kTopJson = 64;
+
+}  // namespace
 
 Generation::Generation(Runner& runner, const Tokenizer& tokenizer, GenerationPlan plan)
     : runner_(&runner), tokenizer_(&tokenizer), plan_(std::move(plan)) {
@@ -168,12 +175,14 @@ void Generation::show_details(Choice& choice, bool all) {
   const std::uint64_t shown = choice.text.shown();
   std::size_t count = 0;
   std::size_t top = 0;
+  std::size_t bytes = 0;
   for (; count < choice.held.size(); ++count) {
     const TokenDetail& detail = choice.held[count];
     const std::uint64_t end = count + 1 < choice.held.size() ? choice.held[count + 1].offset : choice.text.made();
     const bool visible = detail.of_prompt || end <= shown || (all && detail.offset < shown);
     if (!visible) break;
     top += detail.top_count;
+    if (!detail.of_prompt) bytes += kDetailJson + detail.top_count * kTopJson;
   }
   if (count == 0) return;
   const auto tokens = static_cast<std::ptrdiff_t>(count);
@@ -182,7 +191,7 @@ void Generation::show_details(Choice& choice, bool all) {
   choice.news.top.insert(choice.news.top.end(), choice.held_top.begin(), choice.held_top.begin() + tops);
   choice.held.erase(choice.held.begin(), choice.held.begin() + tokens);
   choice.held_top.erase(choice.held_top.begin(), choice.held_top.begin() + tops);
-  unsent_ += count * sizeof(TokenDetail) + top * sizeof(TokenLogprob);
+  unsent_ += bytes;
 }
 
 void Generation::on_finished(std::uint32_t index, FinishReason reason, const Status& status) {

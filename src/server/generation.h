@@ -57,6 +57,9 @@ struct GenerationCounts {
 /// grammar of calls.
 enum class ToolUse : std::uint8_t { never, always, automatic };
 
+/// Of a stream. A whole answer is taken at once, whoever reads it, and counted where it is kept.
+inline constexpr std::size_t kMostUnsent = 1 << 18;
+
 struct GenerationPlan {
   Request request;  ///< but for prompt and seed
   std::vector<std::vector<std::int32_t>> prompts;
@@ -67,7 +70,9 @@ struct GenerationPlan {
   ToolUse tools = ToolUse::never;
   Grammar::Pointer calls;             ///< of tools
   std::uint32_t window = 1;           ///< answers that are with the engine at once
-  std::size_t most_unsent = 1 << 18;  ///< bytes that wait to be handed on, beyond which the request is cancelled
+  /// About the bytes of JSON that may wait to be handed on, beyond which the request is cancelled; the prompt's own log
+  /// probabilities aside.
+  std::size_t most_unsent = kMostUnsent;
 };
 
 /// Answers have index prompt * n + k, and seed `seed` + k. Thread-safe: sinks call it on the runner's thread, a

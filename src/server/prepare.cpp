@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <limits>
 #include <random>
 
 #include "server/chat_prompt.h"
@@ -54,9 +55,16 @@ class Preparation {
     if (count > context()) return too_long(param, count, context());
     if (ids.empty()) return bad_field(std::string(param), fmt::format("{}: is empty", param));
     longest_ = std::max(longest_, ids.size());
-    bytes_ += ids.size() * sizeof(std::int32_t);
+    tokens_ += ids.size();
+    // And the copies that the engine is given.
+    bytes_ += 2 * ids.size() * sizeof(std::int32_t);
     plan.prompts.push_back(std::move(ids));
     return std::nullopt;
+  }
+
+  void add_echo(std::string text) {
+    bytes_ += text.size();
+    style.echoed.push_back(std::move(text));
   }
 
   std::optional<ApiError> add_tools(const ChatRequest& request) {
@@ -95,6 +103,11 @@ class Preparation {
     plan.stops = std::move(fields.stop);
     plan.window = model_.session->plan().ask.parallel;
     style.stream = fields.stream;
+    if (!fields.stream) plan.most_unsent = std::numeric_limits<std::size_t>::max();
+    if (request.prompt_logprobs) {
+      // Vectors that grow, until their text is asked for.
+      bytes_ += 2 * tokens_ * (sizeof(TokenDetail) + request.logprobs * sizeof(TokenLogprob));
+    }
     style.include_usage = fields.include_usage;
     style.wants_logprobs = fields.wants_logprobs;
     style.tops = fields.top_logprobs > 0;
@@ -102,9 +115,8 @@ class Preparation {
     style.model = model_.id;
     style.created = std::time(nullptr);
     style.id = (style.chat ? "chatcmpl-" : "cmpl-") + random_hex(24);
-    // The prompts, and the copies that the engine is given.
-    auto room = model_.session->budget().try_reserve(MemoryCategory::io, bytes_ < kSmallBlock ? 0 : 2 * bytes_,
-                                                     "tokens of prompts");
+    auto room =
+        model_.session->budget().try_reserve(MemoryCategory::io, bytes_ < kSmallBlock ? 0 : bytes_, "prompts");
     if (!room.ok()) return api_error(room.status());
     answering_.room = std::move(room).value();
     const auto answers = static_cast<std::uint32_t>(plan.prompts.size() * plan.n);
@@ -140,7 +152,8 @@ class Preparation {
   Grammar::Pointer grammar_;
   Answering answering_;
   std::size_t longest_ = 0;
-  std::uint64_t bytes_ = 0;
+  std::uint64_t tokens_ = 0;
+  std::uint64_t bytes_ = 0;  ///< that stay as long as the request
 };
 
 std::string echoed_text(const Tokenizer& tokenizer, const PromptInput& prompt) {
@@ -165,7 +178,7 @@ Prepared prepare_completion(const PrepareContext& context, std::string_view body
       if (!encoded.ok()) return error_response(api_error(encoded));
     }
     if (request.echo && prompt.id_count <= work.context()) {
-      work.style.echoed.push_back(echoed_text(work.tokenizer(), prompt));
+      work.add_echo(echoed_text(work.tokenizer(), prompt));
     }
     if (auto error = work.add_prompt(std::move(prompt.ids), prompt.id_count, param)) return error_response(*error);
   }

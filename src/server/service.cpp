@@ -273,6 +273,13 @@ Prepared Service::prepare(Endpoint endpoint, std::string_view body) {
     }
   }
   const RequestLimits fields = request_limits(model);
+  // What is read of a body: texts as long as it, or ids of four bytes for two.
+  const auto room = model.session->budget().try_reserve(
+      MemoryCategory::io, body.size() < kSmallBlock / 2 ? 0 : 2 * body.size(), "a request");
+  if (!room.ok()) {
+    metrics_.refused("memory");
+    return error_response(api_error(room.status()));
+  }
   switch (endpoint) {
     case Endpoint::chat: return prepare_chat({model, limits, fields, metrics_}, body);
     case Endpoint::completions: return prepare_completion({model, limits, fields, metrics_}, body);
