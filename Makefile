@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := build
-.PHONY: asan-parsers run program test test-openai test-neon test-web build debug models asan tsan fuzz format lint clean install help deps
+.PHONY: test-deploy asan-parsers run program test test-openai test-neon test-web build debug models asan tsan fuzz format lint clean install help deps
 
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
@@ -27,13 +27,16 @@ SOURCES = $(shell git ls-files 'src/*.h' 'src/*.cpp' 'tests/*.h' 'tests/*.cpp' '
 run: program models ## install what is missing, build, fetch the model, write a few words and the memory table
 	build/carat run gemma3-270m -p "Once upon a time" -n 48 --temp 0 --memory 420M --stats
 
-# Without the models their tests are skipped by name; in CI a failed fetch is a failure, and nginx is installed to be
-# started by the tests of deploy/.
+# Without the models their tests are skipped by name; in CI a failed fetch is a failure. What of deploy/ needs nginx or
+# PyYAML is skipped by name without them: make test-deploy.
 test: build ## everything: layers, unit, cases, real models; then the byte parsers under ASan and UBSan
 	$(MAKE) models || test -z "$${CI:-}"
-	@test -z "$${CI:-}" || tools/install_deps.sh deploy
 	ctest --preset release
 	$(MAKE) asan-parsers
+
+test-deploy: program models ## deploy/ with what it is for: nginx before two workers, manifests, the unit
+	@tools/install_deps.sh deploy
+	python3 tests/deploy/deploy_test.py --carat build/carat
 
 # openai, jsonschema and lm-eval go into a folder of their own; nothing of it is needed to build or run carat.
 test-openai: program models ## the real openai package, curl and lm-eval against the real models (needs the Python index)
