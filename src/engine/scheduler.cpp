@@ -137,7 +137,9 @@ std::span<const StepItem> Scheduler::next() {
   const auto reads = [](Class kind) { return [kind](const Entry& e) { return e.kind == kind && e.reading(); }; };
   const bool shorts = std::any_of(running_.begin(), running_.end(), reads(kShort));
   const bool longs = std::any_of(running_.begin(), running_.end(), reads(kLong));
-  std::uint32_t long_rows = shorts || step_has_answers_ ? std::min(rows, limits_.mixed_rows) : rows;
+  // Alone a long prompt still leaves others that may come a short step to wait for, where there can be others.
+  const std::uint32_t alone = limits_.sequences > 1 ? 2 * limits_.mixed_rows : rows;
+  std::uint32_t long_rows = std::min(rows, shorts || step_has_answers_ ? limits_.mixed_rows : alone);
   if (longs && step_has_answers_ && owed_seconds_ > 0) {
     std::uint32_t skipped = 0;
     for (Entry& entry : running_) {

@@ -276,7 +276,7 @@ TEST(Scheduler, AShortPromptIsReadWithinTwoStepsOfItsStartWhileALongOneIsRead) {
   Scheduler scheduler({.rows = 512, .sequences = 8, .prompt_rows = 512});
   scheduler.submit(request_of(1, 16384));
   start(scheduler);
-  EXPECT_EQ(scheduler.next().front().count, 512u) << "alone it has the whole step";
+  EXPECT_EQ(scheduler.next().front().count, 128u) << "who comes next has a short step to wait for";
   scheduler.completed(0.25);
   scheduler.submit(request_of(2, 900));
   EXPECT_EQ(start(scheduler), std::vector<RequestId>{2});
