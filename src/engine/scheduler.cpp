@@ -11,13 +11,13 @@ void Scheduler::submit(const Submission& submission) {
   waiting_[kind].push_back({.asked = submission, .kind = kind});
 }
 
-Scheduler::Entry* Scheduler::find(RequestId request) {
+const Scheduler::Entry* Scheduler::find(RequestId request) const {
   const auto entry =
       std::find_if(running_.begin(), running_.end(), [&](const Entry& e) { return e.asked.request == request; });
   return entry == running_.end() ? nullptr : &*entry;
 }
 
-const Scheduler::Entry* Scheduler::find(RequestId request) const { return const_cast<Scheduler*>(this)->find(request); }
+Scheduler::Entry* Scheduler::find(RequestId request) { return const_cast<Entry*>(std::as_const(*this).find(request)); }
 
 /// What admission counts for a request.
 std::uint32_t Scheduler::pages_of(const Entry& entry) const {
@@ -25,15 +25,25 @@ std::uint32_t Scheduler::pages_of(const Entry& entry) const {
   return std::min(limits_.pages, limits_.preemptible ? entry.asked.prompt_pages : entry.asked.most_pages);
 }
 
-bool Scheduler::can_start(const Entry& entry) const {
-  if (running_.size() >= limits_.sequences) return false;
-  if (limits_.pages > 0 && pages_taken_ + pages_of(entry) > limits_.pages) return false;
+/// Whether the request waits for another one to read its prompt, be that one running or waiting itself.
+bool Scheduler::follows(const Entry& entry) const {
   const RequestId leader = entry.asked.after;
-  if (leader == 0) return true;
-  if (const Entry* running = find(leader); running != nullptr) return !running->reading();
-  return std::none_of(waiting_.begin(), waiting_.end(), [&](const std::deque<Entry>& queue) {
+  if (leader == 0) return false;
+  if (const Entry* running = find(leader); running != nullptr) return running->reading();
+  return std::any_of(waiting_.begin(), waiting_.end(), [&](const Queue& queue) {
     return std::any_of(queue.begin(), queue.end(), [&](const Entry& e) { return e.asked.request == leader; });
   });
+}
+
+/// The first of a queue that waits for room alone.
+Scheduler::Queue::iterator Scheduler::candidate(Class kind) {
+  return std::find_if(waiting_[kind].begin(), waiting_[kind].end(),
+                      [this](const Entry& entry) { return !follows(entry); });
+}
+
+bool Scheduler::can_start(const Entry& entry) const {
+  if (running_.size() >= limits_.sequences || !may_take_sequence(entry.kind)) return false;
+  return limits_.pages == 0 || pages_taken_ + pages_of(entry) <= limits_.pages;
 }
 
 /// Long requests leave a quarter of the sequences to short ones, always, so that a short one finds one soon. Short ones
@@ -49,30 +59,30 @@ bool Scheduler::may_take_sequence(Class kind) const {
 }
 
 /// Which queue the next request comes from; none while nobody can start.
-std::optional<Scheduler::Class> Scheduler::next_class() const {
-  // Who was passed over too often is waited for: nobody else starts.
+std::optional<Scheduler::Class> Scheduler::next_class() {
+  // Who was passed over too often is waited for: nobody else takes the room that it needs.
   for (const Class kind : {kLong, kShort}) {
-    if (waiting_[kind].empty() || waiting_[kind].front().passed < kPatience) continue;
-    const bool in_turn = find(waiting_[kind].front().asked.after) != nullptr;  // waits for one that runs, not for room
-    if (can_start(waiting_[kind].front()) && may_take_sequence(kind)) return kind;
-    if (!in_turn) return std::nullopt;
+    const auto first = candidate(kind);
+    if (first == waiting_[kind].end() || first->passed < kPatience || !may_take_sequence(kind)) continue;
+    return can_start(*first) ? std::optional(kind) : std::nullopt;
   }
   for (const Class kind : {kShort, kLong}) {
-    if (!waiting_[kind].empty() && may_take_sequence(kind) && can_start(waiting_[kind].front())) return kind;
+    const auto first = candidate(kind);
+    if (first != waiting_[kind].end() && can_start(*first)) return kind;
   }
   return std::nullopt;
 }
 
 void Scheduler::start(std::vector<RequestId>& started) {
   while (const std::optional<Class> kind = next_class()) {
-    Entry entry = waiting_[*kind].front();
-    waiting_[*kind].pop_front();
-    entry.passed = 0;
-    pages_taken_ += pages_of(entry);
+    const auto first = candidate(*kind);
+    first->passed = 0;
+    pages_taken_ += pages_of(*first);
+    started.push_back(first->asked.request);
+    running_.push_back(*first);
+    waiting_[*kind].erase(first);
     const Class other = *kind == kShort ? kLong : kShort;
-    if (!waiting_[other].empty()) ++waiting_[other].front().passed;
-    started.push_back(entry.asked.request);
-    running_.push_back(entry);
+    if (const auto passed = candidate(other); passed != waiting_[other].end()) ++passed->passed;
   }
 }
 
@@ -137,9 +147,8 @@ std::span<const StepItem> Scheduler::next() {
   const auto reads = [](Class kind) { return [kind](const Entry& e) { return e.kind == kind && e.reading(); }; };
   const bool shorts = std::any_of(running_.begin(), running_.end(), reads(kShort));
   const bool longs = std::any_of(running_.begin(), running_.end(), reads(kLong));
-  // Alone a long prompt still leaves others that may come a short step to wait for, where there can be others.
-  const std::uint32_t alone = limits_.sequences > 1 ? 2 * limits_.mixed_rows : rows;
-  std::uint32_t long_rows = std::min(rows, shorts || step_has_answers_ ? limits_.mixed_rows : alone);
+  const bool shared = limits_.sequences > 1 || shorts || step_has_answers_;
+  std::uint32_t long_rows = shared ? std::min(rows, limits_.mixed_rows) : rows;
   if (longs && step_has_answers_ && owed_seconds_ > 0) {
     std::uint32_t skipped = 0;
     for (Entry& entry : running_) {
@@ -206,7 +215,7 @@ void Scheduler::finish(RequestId request) {
   if (const Entry* entry = find(request); entry != nullptr) pages_taken_ -= pages_of(*entry);
   const auto is_it = [&](const Entry& entry) { return entry.asked.request == request; };
   std::erase_if(running_, is_it);
-  for (std::deque<Entry>& queue : waiting_) std::erase_if(queue, is_it);
+  for (Queue& queue : waiting_) std::erase_if(queue, is_it);
 }
 
 }  // namespace carat

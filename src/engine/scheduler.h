@@ -25,7 +25,7 @@ struct SchedulerLimits {
   /// A request is started when its prompt has pages, and may have to give them back; else when its longest answer has.
   bool preemptible = false;
   std::uint32_t long_tokens = 1024;  ///< prompt and answer beyond which a request is a long one
-  std::uint32_t mixed_rows = 64;     ///< of long prompts, in a step that others wait for
+  std::uint32_t mixed_rows = 64;     ///< of long prompts, in a step that others wait for or may wait for
 };
 
 /// What is asked for a request. Ids are the caller's, and unique.
@@ -111,14 +111,17 @@ class Scheduler {
   Entry* find(RequestId request);
   const Entry* find(RequestId request) const;
   std::uint32_t pages_of(const Entry& entry) const;
+  using Queue = std::deque<Entry>;
+  bool follows(const Entry& entry) const;
+  Queue::iterator candidate(Class kind);
   bool can_start(const Entry& entry) const;
   bool may_take_sequence(Class kind) const;
-  std::optional<Class> next_class() const;
+  std::optional<Class> next_class();
   std::uint32_t add_answers(std::uint32_t rows);
   std::uint32_t add_reading(Entry& entry, std::uint32_t rows);
 
   SchedulerLimits limits_;
-  std::array<std::deque<Entry>, 2> waiting_;
+  std::array<Queue, 2> waiting_;
   std::vector<Entry> running_;  ///< in the order of their start
   std::vector<StepItem> items_;
   std::uint32_t pages_taken_ = 0;  ///< by admission

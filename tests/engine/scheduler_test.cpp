@@ -107,7 +107,8 @@ class Simulation {
       EXPECT_FALSE(request.running);
       for (auto& [other, waiting] : requests_) {
         if (waiting.running || other >= id) continue;
-        EXPECT_TRUE(waiting.is_long != request.is_long || limits_.preemptible) << "not first come, first served";
+        EXPECT_TRUE(waiting.is_long != request.is_long || limits_.preemptible || waiting.after != 0)
+            << "not first come, first served";
         // Who waits for another to read its prompt, or for pages, is passed over; else patience ends.
         if (limits_.pages == 0 && waiting.after == 0) {
           EXPECT_LE(++waiting.waited, limits_.sequences + Scheduler::kPatience + 30);
@@ -276,7 +277,7 @@ TEST(Scheduler, AShortPromptIsReadWithinTwoStepsOfItsStartWhileALongOneIsRead) {
   Scheduler scheduler({.rows = 512, .sequences = 8, .prompt_rows = 512});
   scheduler.submit(request_of(1, 16384));
   start(scheduler);
-  EXPECT_EQ(scheduler.next().front().count, 128u) << "who comes next has a short step to wait for";
+  EXPECT_EQ(scheduler.next().front().count, 64u) << "who comes next has a short step to wait for";
   scheduler.completed(0.25);
   scheduler.submit(request_of(2, 900));
   EXPECT_EQ(start(scheduler), std::vector<RequestId>{2});
@@ -338,6 +339,32 @@ TEST(Scheduler, LongRequestsLeaveSequencesToShortOnesAndGetTheirTurn) {
   scheduler.submit(request_of(8, 10));
   const auto next = start(scheduler);
   EXPECT_EQ(next.size(), 1u);
+}
+
+// One that waits for another to read its prompt is passed over however often: the other may stand behind it.
+TEST(Scheduler, AFollowerNeverKeepsItsLeaderFromStarting) {
+  Scheduler scheduler({.rows = 8, .sequences = 1, .prompt_rows = 8, .long_tokens = 50});
+  scheduler.submit({.request = 2, .prompt = 100, .most_tokens = 110, .after = 3});
+  scheduler.submit(request_of(3, 100));
+  // Short ones pass the long ones by until their patience ends.
+  for (RequestId id = 4; id < 4 + 2 * Scheduler::kPatience; ++id) {
+    scheduler.submit({.request = id, .prompt = 4, .most_tokens = 8});
+    const std::vector<RequestId> started = start(scheduler);
+    ASSERT_EQ(started.size(), 1u) << "nobody runs, and nobody starts";
+    scheduler.finish(started.front());
+  }
+}
+
+// Long ones that wait for one of their own to end do not keep the sequences of short ones empty.
+TEST(Scheduler, PatienceHoldsOnlyTheRoomThatItCanUse) {
+  Scheduler scheduler({.rows = 64, .sequences = 4, .prompt_rows = 64});
+  for (RequestId id = 1; id <= 4; ++id) scheduler.submit(request_of(id, 5000));
+  EXPECT_EQ(start(scheduler).size(), 3u);
+  for (RequestId id = 5; id < 5 + 3 * Scheduler::kPatience; ++id) {
+    scheduler.submit(request_of(id, 10));
+    EXPECT_EQ(start(scheduler), std::vector<RequestId>{id});
+    scheduler.finish(id);
+  }
 }
 
 }  // namespace
