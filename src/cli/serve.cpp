@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "cli/command.h"
 #include "cli/text_input.h"
+#include "engine/prompt.h"
 #include "engine/runner.h"
 #include "os/notify.h"
 #include "server/server.h"
@@ -66,27 +67,20 @@ std::string model_id(const ServeOptions& options) {
 
 bool is_public(const std::string& host) { return !host.starts_with("127.") && host != "::1"; }
 
-/// Without --prefix-cache a quarter of what the plan leaves, this at most.
-constexpr std::uint64_t kMostPrefixBytes = 1 << 30;
+/// Of what the plan leaves, without --prefix-cache.
+constexpr double kPrefixShare = 0.25;
 
 /// Room for the prefix cache.
-Status plan_prefixes(const ServeOptions& options, SessionOptions& asked) {
-  if (!options.prefix_cache.empty()) {
-    if (options.prefix_cache == "off") return ok_status();
-    auto size = parse_memory(options.prefix_cache);
-    if (!size.ok()) return std::move(size).status().with_context("--prefix-cache");
-    if (size->bytes == 0) return invalid(fmt::format("--prefix-cache {}: give bytes, or off", options.prefix_cache));
-    asked.prefix_bytes = size->bytes;
+Status ask_prefixes(const ServeOptions& options, SessionOptions& asked) {
+  if (options.prefix_cache == "off") return ok_status();
+  if (options.prefix_cache.empty()) {
+    asked.prefix_share = kPrefixShare;
     return ok_status();
   }
-  CARAT_ASSIGN(const Planned planned, plan_session(asked));
-  if (!planned.plan.fits || planned.plan.weights.streamed) return ok_status();
-  // The cache is not worth a shorter context or fewer sequences.
-  asked.context = planned.plan.ask.context;
-  asked.parallel = planned.plan.ask.parallel;
-  asked.logits_rows = planned.plan.ask.logits_rows;
-  asked.most_parallel = 0;
-  asked.prefix_bytes = std::min(kMostPrefixBytes, (planned.plan.facts.budget - planned.plan.total) / 4);
+  auto size = parse_memory(options.prefix_cache);
+  if (!size.ok()) return std::move(size).status().with_context("--prefix-cache");
+  if (size->bytes == 0) return invalid(fmt::format("--prefix-cache {}: give bytes, or off", options.prefix_cache));
+  asked.prefix_bytes = size->bytes;
   return ok_status();
 }
 
@@ -102,18 +96,13 @@ Result<SessionOptions> session_options(const ServeOptions& options, const server
   asked.sequence_bytes = server::sequence_bytes(context);
   asked.kv_tokens = options.kv_tokens;
   asked.grammar = true;
-  CARAT_TRY(plan_prefixes(options, asked));
+  CARAT_TRY(ask_prefixes(options, asked));
   return asked;
 }
 
 Result<std::optional<ChatTemplate>> chat_template(const Session& session) {
   if (session.chat_template().empty()) return std::optional<ChatTemplate>();
-  const Tokenizer& tokenizer = *session.tokenizer();
-  const auto piece = [&tokenizer](std::int32_t id) {
-    return id == kNoToken ? std::string() : std::string(tokenizer.piece(id));
-  };
-  CARAT_ASSIGN(ChatTemplate chat,
-               ChatTemplate::create(session.chat_template(), piece(tokenizer.bos()), piece(tokenizer.eos())));
+  CARAT_ASSIGN(ChatTemplate chat, session_template(session));
   return std::optional(std::move(chat));
 }
 
@@ -159,6 +148,7 @@ Result<std::unique_ptr<Fallback>> load_fallback(const ServeOptions& options, con
   asked.memory = given.memory;
   asked.context = given.context;
   asked.prefix_bytes = asked.kv_tokens = 0;
+  asked.prefix_share = 0;
   asked.parallel = asked.logits_rows = 1;
   asked.most_parallel = kMostSequences;
   CARAT_ASSIGN(fallback->session, Session::open(asked, nullptr));

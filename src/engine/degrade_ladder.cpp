@@ -6,8 +6,7 @@
 namespace carat {
 
 std::string_view name(DegradeStep step) {
-  constexpr std::array<std::string_view, 5> kNames{"none", "shorter_answers", "shorter_context", "smaller_kv",
-                                                   "smaller_model"};
+  constexpr std::array<std::string_view, 4> kNames{"none", "shorter_answers", "shorter_context", "smaller_model"};
   return kNames[static_cast<std::size_t>(step)];
 }
 

@@ -12,7 +12,6 @@ enum class DegradeStep : std::uint8_t {
   none,
   shorter_answers,  ///< max_tokens is capped
   shorter_context,  ///< prompts and answers beyond a share of the context are refused for now
-  smaller_kv,       ///< new requests get a smaller KV type
   smaller_model,    ///< new requests go to --fallback-model
 };
 /// "none", "shorter_answers", …: metrics and the response header.

@@ -80,7 +80,8 @@ void Engine::preempt(RequestId id) {
 
 /// Prompts that were read to their end, or to where they part from others, may be what later ones begin with.
 void Engine::keep_prompts(std::span<const StepItem> items) {
-  if (!prefix_.on()) return;
+  // Where weights could not be read the KV is of no use to anyone.
+  if (!prefix_.on() || !session_->decoder().stream_status().ok()) return;
   for (const StepItem& item : items) {
     const auto found = requests_.find(item.request);
     if (found == requests_.end() || !found->second.request.keep_prefix) continue;

@@ -245,6 +245,16 @@ Plan with_turns_kept(const ModelConfig& config, const ModelFacts& model, const S
   return no_worse ? plan : without;
 }
 
+/// The plan with a share of what it leaves for prefixes. They are not worth a shorter context or fewer sequences.
+Plan with_prefixes(const ModelConfig& config, const Plan& without, double share) {
+  constexpr std::uint64_t kMost = 1 << 30;
+  if (!without.fits || without.weights.streamed) return without;
+  PlanAsk ask = without.ask;
+  const auto left = static_cast<double>(without.facts.budget - without.total);
+  ask.prefix_bytes = std::min(kMost, static_cast<std::uint64_t>(left * share));
+  return make_plan(config, without.facts, ask);
+}
+
 }  // namespace
 
 Result<Planned> plan_session(const SessionOptions& options) {
@@ -287,6 +297,7 @@ Result<Planned> plan_session(const SessionOptions& options) {
   // The directory's entries stay as long as the file is open.
   for (const Reservation& entries : file.directory_memory) model.io += entries.bytes();
   planned.plan = plan_sequences(file.config, model, options, process, kv_default);
+  if (options.prefix_share > 0) planned.plan = with_prefixes(file.config, planned.plan, options.prefix_share);
   if (options.keep_turns) {
     planned.plan = with_turns_kept(file.config, model, options, process, kv_default, std::move(planned.plan));
   }

@@ -63,6 +63,7 @@ struct SessionOptions {
   std::uint32_t logits_rows = 1;
   std::uint32_t draft_tokens = 0;    ///< most that are verified in one step, fewer where the budget has no room
   std::uint64_t prefix_bytes = 0;    ///< for what prompts have in common; see PrefixCache
+  double prefix_share = 0;           ///< instead: of what the plan leaves of the budget, 1 GiB at most
   std::uint64_t kv_tokens = 0;       ///< tokens of all sequences that global pages are for; 0: every whole context
   std::uint64_t input_bytes = 0;     ///< that the caller will reserve for its input once the model is loaded
   std::uint64_t sequence_bytes = 0;  ///< of io, for each sequence besides

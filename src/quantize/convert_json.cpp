@@ -1,30 +1,15 @@
 #include "quantize/convert_json.h"
 
-#include <fmt/format.h>
-
 #include <utility>
 
-#include "formats/names.h"
+#include "text/json_text.h"
 
 namespace carat {
 
 std::string json_quoted(std::string_view text) {
-  std::string quoted = "\"";
-  while (!text.empty()) {
-    const std::size_t bytes = utf8_character_bytes(text);
-    const char first = text.front();
-    if (bytes == 0) {
-      quoted += "\xEF\xBF\xBD";
-    } else if (first == '"' || first == '\\') {
-      quoted += {'\\', first};
-    } else if (static_cast<unsigned char>(first) < 0x20) {
-      quoted += fmt::format("\\u{:04x}", static_cast<unsigned>(first));
-    } else {
-      quoted.append(text.substr(0, bytes));
-    }
-    text.remove_prefix(bytes == 0 ? 1 : bytes);
-  }
-  return quoted + '"';
+  std::string quoted;
+  append_json_string(quoted, text);
+  return quoted;
 }
 
 Result<TextWriter> TextWriter::create(const std::string& path) {

@@ -12,7 +12,7 @@
 #include <iterator>
 #include <utility>
 
-#include "server/json_text.h"
+#include "text/json_text.h"
 
 namespace carat::server {
 namespace {

@@ -1,6 +1,6 @@
 #include "server/api_error.h"
 
-#include "server/json_text.h"
+#include "text/json_text.h"
 
 namespace carat::server {
 

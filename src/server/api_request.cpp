@@ -23,12 +23,7 @@ class CompletionReader {
 
   bool read() {
     if (!reader_.begin()) return false;
-    std::string key;
-    for (bool more = false; reader_.next_key(key, more);) {
-      if (!more) return reader_.end() && finish();
-      if (!field(key)) return false;
-    }
-    return false;
+    return reader_.each_key([this](const std::string& key) { return field(key); }) && reader_.end() && finish();
   }
   const ApiError& error() const { return reader_.error(); }
 
@@ -138,20 +133,14 @@ std::optional<ApiError> parse_completion(std::string_view body, const RequestLim
 std::optional<ApiError> parse_tokenize(std::string_view body, TokenizeRequest& request) {
   FieldReader reader(body);
   bool given = false;
-  std::string key;
-  bool more = false;
-  bool good = reader.begin();
-  while (good && (good = reader.next_key(key, more)) && more) {
-    if (key == "content" || key == "prompt" || key == "text") {
-      good = reader.text(key, kAnyLength, request.content);
-      given = true;
-    } else if (key == "add_special" || key == "add_special_tokens") {
-      good = reader.boolean(key, request.add_special);
-    } else {
-      good = reader.skip();
-    }
-  }
-  if (good && reader.end() && (given || reader.fail("content", "content: is missing"))) return std::nullopt;
+  const auto field = [&](const std::string& key) {
+    if (key == "add_special" || key == "add_special_tokens") return reader.boolean(key, request.add_special);
+    if (key != "content" && key != "prompt" && key != "text") return reader.skip();
+    given = true;
+    return reader.text(key, kAnyLength, request.content);
+  };
+  const bool read = reader.begin() && reader.each_key(field) && reader.end();
+  if (read && (given || reader.fail("content", "content: is missing"))) return std::nullopt;
   return reader.error();
 }
 
@@ -159,26 +148,22 @@ std::optional<ApiError> parse_detokenize(std::string_view body, const RequestLim
                                          DetokenizeRequest& request) {
   FieldReader reader(body);
   bool given = false;
-  std::string key;
-  bool more = false;
-  bool good = reader.begin();
-  while (good && (good = reader.next_key(key, more)) && more) {
-    if (key != "tokens") {
-      good = reader.skip();
-      continue;
+  const auto id = [&](std::size_t) {
+    std::int64_t token = 0;
+    if (!reader.integer("tokens", 0, std::int64_t{limits.vocab} - 1, token)) return false;
+    if (request.tokens.size() > limits.context) {
+      return reader.fail("tokens", fmt::format("tokens: more than the context of {}", limits.context));
     }
+    request.tokens.push_back(static_cast<std::int32_t>(token));
+    return true;
+  };
+  const auto field = [&](const std::string& key) {
+    if (key != "tokens") return reader.skip();
     given = true;
-    good = reader.begin_array(key);
-    for (bool another = false; good && (good = reader.next_element(another)) && another;) {
-      std::int64_t id = 0;
-      good = reader.integer(key, 0, std::int64_t{limits.vocab} - 1, id);
-      if (good && request.tokens.size() > limits.context) {
-        good = reader.fail(key, fmt::format("tokens: more than the context of {}", limits.context));
-      }
-      if (good) request.tokens.push_back(static_cast<std::int32_t>(id));
-    }
-  }
-  if (good && reader.end() && (given || reader.fail("tokens", "tokens: is missing"))) return std::nullopt;
+    return reader.begin_array(key) && reader.each_element(id);
+  };
+  const bool read = reader.begin() && reader.each_key(field) && reader.end();
+  if (read && (given || reader.fail("tokens", "tokens: is missing"))) return std::nullopt;
   return reader.error();
 }
 

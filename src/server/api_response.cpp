@@ -6,8 +6,8 @@
 #include <iterator>
 
 #include "memory/grow_reserved.h"
-#include "server/json_text.h"
 #include "server/tool_calls.h"
+#include "text/json_text.h"
 #include "text/utf8.h"
 
 namespace carat::server {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/prompt.h"
 #include "server/tool_calls.h"
 #include "text/prompt_tokens.h"
 
@@ -21,9 +22,6 @@ struct Turns {
   }
 };
 
-/// A rendered prompt: the message, the template's values and output, the segments, and tokens that may be as large.
-constexpr std::uint64_t kCopies = 16;
-constexpr std::size_t kSmallText = 4 << 10;
 /// No piece of a vocabulary that people use is longer: text of more bytes than this a token of the context cannot fit.
 constexpr std::uint64_t kMostBytesOfToken = 64;
 
@@ -99,7 +97,7 @@ std::optional<ApiError> chat_prompt(const ChatTemplate& chat, const Tokenizer& t
     return error;
   }
   const auto room =
-      budget.try_reserve(MemoryCategory::io, bytes < kSmallText ? 0 : kCopies * bytes, "rendering the prompt");
+      budget.try_reserve(MemoryCategory::io, bytes < kSmallText ? 0 : kChatCopies * bytes, "rendering the prompt");
   if (!room.ok()) return api_error(room.status());
   auto segments = chat.render(turns.messages);
   if (!segments.ok() && turns.messages.size() > without_tools.messages.size()) {

@@ -32,31 +32,11 @@ class ChatReader {
 
   bool read() {
     if (!reader_.begin()) return false;
-    return each_key([this](const std::string& key) { return field(key); }) && reader_.end() && finish();
+    return reader_.each_key([this](const std::string& key) { return field(key); }) && reader_.end() && finish();
   }
   const ApiError& error() const { return reader_.error(); }
 
  private:
-  /// Hands each key of the object that was begun to `field`, which reads its value.
-  template <typename Field>
-  bool each_key(const Field& field) {
-    std::string key;
-    for (bool more = false; reader_.next_key(key, more);) {
-      if (!more) return true;
-      if (!field(key)) return false;
-    }
-    return false;
-  }
-  template <typename Element>
-  bool each_element(const Element& element) {
-    bool more = false;
-    for (std::size_t i = 0; reader_.next_element(more); ++i) {
-      if (!more) return true;
-      if (!element(i)) return false;
-    }
-    return false;
-  }
-
   bool field(const std::string& key) {
     if (key == "messages") return messages();
     if (key == "tools") return reader_.is_null() || tools();
@@ -92,19 +72,19 @@ class ChatReader {
 
   bool messages() {
     request_.messages.clear();
-    return reader_.begin_array("messages") && each_element([this](std::size_t i) {
-             if (i == limits_.most_messages) {
-               return reader_.fail("messages", fmt::format("messages: more than {}", limits_.most_messages));
-             }
-             return message(fmt::format("messages[{}]", i));
-           });
+    return reader_.begin_array("messages") && reader_.each_element([this](std::size_t i) {
+      if (i == limits_.most_messages) {
+        return reader_.fail("messages", fmt::format("messages: more than {}", limits_.most_messages));
+      }
+      return message(fmt::format("messages[{}]", i));
+    });
   }
 
   bool message(const std::string& param) {
     MessageInput message;
     bool content_given = false;
     if (!reader_.begin_object(param)) return false;
-    const bool read = each_key([&](const std::string& key) {
+    const bool read = reader_.each_key([&](const std::string& key) {
       const std::string where = param + "." + key;
       if (key == "role") return role(where, message.role);
       if (key == "content") {
@@ -146,7 +126,7 @@ class ChatReader {
       return reader_.fail(param, fmt::format("{}: found {}, expected a text or a list of parts", param, name(*kind)));
     }
     return reader_.begin_array(param) &&
-           each_element([&](std::size_t i) { return part(fmt::format("{}[{}]", param, i), text); });
+           reader_.each_element([&](std::size_t i) { return part(fmt::format("{}[{}]", param, i), text); });
   }
 
   bool part(const std::string& param, std::string& text) {
@@ -154,7 +134,7 @@ class ChatReader {
     std::string part;
     bool given = false;
     if (!reader_.begin_object(param)) return false;
-    const bool read = each_key([&](const std::string& key) {
+    const bool read = reader_.each_key([&](const std::string& key) {
       if (key == "type") return reader_.text(param + ".type", 64, type);
       if (key != "text") return reader_.skip();
       given = true;
@@ -170,46 +150,46 @@ class ChatReader {
   }
 
   bool tool_calls(const std::string& param, MessageInput& message) {
-    return reader_.begin_array(param) && each_element([&](std::size_t i) {
-             if (i == kMostTools) return reader_.fail(param, fmt::format("{}: more than {}", param, kMostTools));
-             const std::string where = fmt::format("{}[{}]", param, i);
-             ToolCall call;
-             if (!reader_.begin_object(where)) return false;
-             const bool read = each_key([&](const std::string& key) {
-               if (key == "id") return reader_.text(where + ".id", 256, call.id);
-               if (key != "function") return reader_.skip();
-               return reader_.begin_object(where + ".function") && each_key([&](const std::string& inner) {
-                        if (inner == "name") return reader_.text(where + ".function.name", 256, call.name);
-                        if (inner == "arguments")
-                          return reader_.text(where + ".function.arguments", kAnyLength, call.arguments);
-                        return reader_.skip();
-                      });
-             });
-             if (!read) return false;
-             if (call.name.empty()) return reader_.fail(where + ".function.name", where + ".function.name: is missing");
-             message.tool_calls.push_back(std::move(call));
-             return true;
-           });
+    return reader_.begin_array(param) && reader_.each_element([&](std::size_t i) {
+      if (i == kMostTools) return reader_.fail(param, fmt::format("{}: more than {}", param, kMostTools));
+      const std::string where = fmt::format("{}[{}]", param, i);
+      ToolCall call;
+      if (!reader_.begin_object(where)) return false;
+      const bool read = reader_.each_key([&](const std::string& key) {
+        if (key == "id") return reader_.text(where + ".id", 256, call.id);
+        if (key != "function") return reader_.skip();
+        return reader_.begin_object(where + ".function") && reader_.each_key([&](const std::string& inner) {
+          if (inner == "name") return reader_.text(where + ".function.name", 256, call.name);
+          if (inner == "arguments") return reader_.text(where + ".function.arguments", kAnyLength, call.arguments);
+          return reader_.skip();
+        });
+      });
+      if (!read) return false;
+      if (call.name.empty()) return reader_.fail(where + ".function.name", where + ".function.name: is missing");
+      message.tool_calls.push_back(std::move(call));
+      return true;
+    });
   }
 
   bool tools() {
     request_.tools.clear();
     tool_bytes_ = 0;
-    return reader_.begin_array("tools") && each_element([this](std::size_t i) {
-             if (i == kMostTools) return reader_.fail("tools", fmt::format("tools: more than {}", kMostTools));
-             return tool(fmt::format("tools[{}]", i));
-           });
+    return reader_.begin_array("tools") && reader_.each_element([this](std::size_t i) {
+      if (i == kMostTools) return reader_.fail("tools", fmt::format("tools: more than {}", kMostTools));
+      return tool(fmt::format("tools[{}]", i));
+    });
   }
 
   bool tool(const std::string& param) {
     Tool tool;
     std::string type;
     if (!reader_.begin_object(param)) return false;
-    const bool read = each_key([&](const std::string& key) {
+    const bool read = reader_.each_key([&](const std::string& key) {
       if (key == "type") return reader_.text(param + ".type", 64, type);
       if (key != "function") return reader_.skip();
-      return reader_.begin_object(param + ".function") &&
-             each_key([&](const std::string& inner) { return function(param + ".function." + inner, inner, tool); });
+      return reader_.begin_object(param + ".function") && reader_.each_key([&](const std::string& inner) {
+        return function(param + ".function." + inner, inner, tool);
+      });
     });
     if (!read) return false;
     if (type != "function") return reader_.fail(param + ".type", param + ".type: expected function");
@@ -262,13 +242,12 @@ class ChatReader {
       return true;
     }
     choice.kind = ToolChoice::Kind::named;
-    return reader_.begin_object("tool_choice") && each_key([&](const std::string& key) {
-             if (key != "function") return reader_.skip();
-             return reader_.begin_object("tool_choice.function") && each_key([&](const std::string& inner) {
-                      return inner == "name" ? reader_.text("tool_choice.function.name", 256, choice.name)
-                                             : reader_.skip();
-                    });
-           });
+    return reader_.begin_object("tool_choice") && reader_.each_key([&](const std::string& key) {
+      if (key != "function") return reader_.skip();
+      return reader_.begin_object("tool_choice.function") && reader_.each_key([&](const std::string& inner) {
+        return inner == "name" ? reader_.text("tool_choice.function.name", 256, choice.name) : reader_.skip();
+      });
+    });
   }
 
   FieldReader reader_;

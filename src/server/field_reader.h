@@ -30,6 +30,26 @@ class FieldReader {
   bool next_key(std::string& key, bool& more);
   bool next_element(bool& more);
   bool skip();
+  /// Hands each key of the object that was begun to `field`, which reads its value.
+  template <typename Field>
+  bool each_key(const Field& field) {
+    std::string key;
+    for (bool more = false; next_key(key, more);) {
+      if (!more) return true;
+      if (!field(key)) return false;
+    }
+    return false;
+  }
+  /// Hands the index of each element of the array that was begun to `element`, which reads it.
+  template <typename Element>
+  bool each_element(const Element& element) {
+    bool more = false;
+    for (std::size_t i = 0; next_element(more); ++i) {
+      if (!more) return true;
+      if (!element(i)) return false;
+    }
+    return false;
+  }
 
   /// What comes next; nothing where it is no JSON at all, which error() then says.
   std::optional<JsonKind> kind();

@@ -12,7 +12,7 @@
 
 #include "engine/runner.h"
 #include "grammar/grammar.h"
-#include "server/answer_text.h"
+#include "text/answer_text.h"
 #include "text/tokenizer.h"
 
 namespace carat::server {
@@ -68,8 +68,8 @@ struct GenerationPlan {
   std::vector<std::string> stops;
   Grammar::Pointer grammar;  ///< what answers are held to, null: nothing
   ToolUse tools = ToolUse::never;
-  Grammar::Pointer calls;             ///< of tools
-  std::uint32_t window = 1;           ///< answers that are with the engine at once
+  Grammar::Pointer calls;    ///< of tools
+  std::uint32_t window = 1;  ///< answers that are with the engine at once
   /// About the bytes of JSON that may wait to be handed on, beyond which the request is cancelled; the prompt's own log
   /// probabilities aside.
   std::size_t most_unsent = kMostUnsent;

@@ -58,8 +58,7 @@ struct Metrics::Families {
   Gauge& prefix_pages = gauge("carat_kv_pages_prefix", "Pages of global KV that kept prefixes hold");
 
   Gauge& prefix_snapshots = gauge("carat_prefix_snapshots", "Snapshots of windows that kept prefixes hold");
-  Gauge& degrade =
-      gauge("carat_degrade_step", "0 none, 1 shorter answers, 2 shorter context, 3 smaller KV, 4 smaller model");
+  Gauge& degrade = gauge("carat_degrade_step", "0 none, 1 shorter answers, 2 shorter context, 3 smaller model");
 
   Histogram& input = histogram("carat_input_tokens", "Tokens of a request's prompts", kTokens);
   Histogram& output = histogram("carat_output_tokens", "Tokens of a request's answers", kTokens);

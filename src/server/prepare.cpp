@@ -8,8 +8,8 @@
 #include <random>
 
 #include "server/chat_prompt.h"
-#include "server/json_text.h"
 #include "server/tool_calls.h"
+#include "text/json_text.h"
 
 namespace carat::server {
 namespace {
@@ -115,8 +115,7 @@ class Preparation {
     style.model = model_.id;
     style.created = std::time(nullptr);
     style.id = (style.chat ? "chatcmpl-" : "cmpl-") + random_hex(24);
-    auto room =
-        model_.session->budget().try_reserve(MemoryCategory::io, bytes_ < kSmallBlock ? 0 : bytes_, "prompts");
+    auto room = model_.session->budget().try_reserve(MemoryCategory::io, bytes_ < kSmallBlock ? 0 : bytes_, "prompts");
     if (!room.ok()) return api_error(room.status());
     answering_.room = std::move(room).value();
     const auto answers = static_cast<std::uint32_t>(plan.prompts.size() * plan.n);

@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "base/log.h"
-#include "server/json_text.h"
 #include "server/pages.h"
 #include "server/prepare.h"
+#include "text/json_text.h"
 
 namespace carat::server {
 namespace {

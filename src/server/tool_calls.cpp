@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "server/field_reader.h"
-#include "server/json_text.h"
+#include "text/json_text.h"
 
 namespace carat::server {
 namespace {

@@ -7,7 +7,7 @@
 namespace carat {
 namespace {
 
-const std::vector<DegradeStep> kAll{DegradeStep::shorter_answers, DegradeStep::shorter_context, DegradeStep::smaller_kv,
+const std::vector<DegradeStep> kAll{DegradeStep::shorter_answers, DegradeStep::shorter_context,
                                     DegradeStep::smaller_model};
 
 TEST(DegradeLadder, ClimbsAStepAtATimeUnderSustainedLoadAndRecovers) {

@@ -1,9 +1,9 @@
 // Requests that broke other servers, each with the outcome it must have; then a normal request must succeed.
 #include <cmath>
 
-#include "server/answer_text.h"
-#include "server/json_text.h"
+#include "text/json_text.h"
 #include "server/live.h"
+#include "text/answer_text.h"
 #include "text/utf8.h"
 
 namespace carat::test {
@@ -124,7 +124,7 @@ TEST(ServerCases, Streams) {
     std::vector<std::string> pieces;
     for (const auto& piece : one.value("pieces_hex", nlohmann::json::array())) pieces.push_back(from_hex(piece));
     for (const auto& piece : one.value("pieces", nlohmann::json::array())) pieces.push_back(piece);
-    server::AnswerText text(one.value("stop", std::vector<std::string>()));
+    AnswerText text(one.value("stop", std::vector<std::string>()));
     std::string all;
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       std::string visible;
@@ -139,7 +139,7 @@ TEST(ServerCases, Streams) {
     text.finish(all);
     EXPECT_EQ(text.shown(), all.size());
     std::string json;
-    server::append_json_string(json, all);
+    append_json_string(json, all);
     EXPECT_FALSE(nlohmann::json::parse(json, nullptr, false).is_discarded()) << json;
     if (one.contains("text")) {
       EXPECT_EQ(all, one["text"].get<std::string>()) << one;

@@ -9,7 +9,7 @@
 #include "text/stop_strings.h"
 #include "text/utf8.h"
 
-namespace carat::server {
+namespace carat {
 
 /// A cut UTF-8 character and what may become a stop string are held back. Pure.
 class AnswerText {
@@ -45,4 +45,4 @@ class AnswerText {
 /// Characters of valid UTF-8.
 std::uint64_t count_characters(std::string_view text);
 
-}  // namespace carat::server
+}  // namespace carat

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace carat::server {
+namespace carat {
 
 /// In quotes, escaped; what is not valid UTF-8 becomes U+FFFD.
 void append_json_string(std::string& out, std::string_view text);
@@ -14,4 +14,4 @@ void append_string_or_null(std::string& out, std::string_view text);
 /// The shortest text that reads back the same; what JSON has no number for becomes 0.
 void append_json_number(std::string& out, double value);
 
-}  // namespace carat::server
+}  // namespace carat

@@ -1,11 +1,11 @@
-#include "server/json_text.h"
+#include "text/json_text.h"
 
 #include <charconv>
 #include <cmath>
 
 #include "text/utf8.h"
 
-namespace carat::server {
+namespace carat {
 namespace {
 
 constexpr char kHex[] = "0123456789abcdef";
@@ -64,4 +64,4 @@ void append_json_number(std::string& out, double value) {
   out.append(digits, end);
 }
 
-}  // namespace carat::server
+}  // namespace carat

@@ -1,8 +1,8 @@
-#include "server/answer_text.h"
+#include "text/answer_text.h"
 
 #include <algorithm>
 
-namespace carat::server {
+namespace carat {
 
 std::uint64_t count_characters(std::string_view text) {
   return static_cast<std::uint64_t>(
@@ -34,4 +34,4 @@ void AnswerText::finish(std::string& visible) {
   shown_ += visible.size() - before;
 }
 
-}  // namespace carat::server
+}  // namespace carat
