@@ -41,7 +41,7 @@ test-deploy: program models ## deploy/ with what it is for: nginx before two wor
 # openai, jsonschema and lm-eval go into a folder of their own; nothing of it is needed to build or run carat.
 test-openai: program models ## the real openai package, curl and lm-eval against the real models (needs the Python index)
 	test -x build/openai/bin/python || python3 -m venv build/openai
-	build/openai/bin/pip install --quiet --disable-pip-version-check openai jsonschema 'lm-eval[api]'
+	build/openai/bin/pip install --quiet --disable-pip-version-check openai jsonschema transformers 'lm-eval[api]'
 	build/openai/bin/python tests/server/openai_suite.py build/carat
 
 test-neon: ## the kernels of 64-bit ARM, cross-built, against ref under qemu-user

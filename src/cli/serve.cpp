@@ -302,8 +302,10 @@ std::shared_ptr<ServeOptions> add_serve(CLI::App& app, Action& action) {
       "the plan leaves)");
   command->add_flag("--exact-prefix", options->engine.exact_prefix,
                     "share prompts only, not answers: the bits of a run from the start");
-  command->add_option("--kv-tokens", options->kv_tokens,
-                      "tokens that the pages of all answers together have room for (default: the context of each)");
+  command
+      ->add_option("--kv-tokens", options->kv_tokens,
+                   "tokens that the pages of all answers together have room for (default: the context of each)")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40));
   command->add_flag("--preemptible", options->engine.preemptible,
                     "with --kv-tokens: start requests early, and compute some again when pages run out");
   command->add_flag("--no-degrade", options->no_degrade,

@@ -180,11 +180,14 @@ class Completions(Base):
                 "task: carat_smoke\ndataset_path: json\ndataset_kwargs:\n  data_files:\n    test: " + str(data) +
                 "\noutput_type: multiple_choice\ntest_split: test\ndoc_to_text: '{{q}}'\ndoc_to_choice: choices\n"
                 "doc_to_target: answer\nmetric_list:\n  - metric: acc\n")
+            # lm-eval splits contexts from continuations with the model's own tokenizer.
+            folder_of_model = pathlib.Path(folder, "model")
+            subprocess.run([CARAT, "convert", self.model, folder_of_model], check=True, capture_output=True)
             run = subprocess.run(
                 [sys.executable, "-m", "lm_eval", "--model", "local-completions", "--tasks", "carat_smoke",
                  "--include_path", folder, "--output_path", folder, "--batch_size", "4", "--model_args",
-                 f"model=gpt2,base_url={self.server.url}/v1/completions,tokenizer_backend=None,"
-                 "tokenized_requests=False,num_concurrent=1,max_retries=1"],
+                 f"model={self.model},base_url={self.server.url}/v1/completions,tokenizer={folder_of_model},"
+                 "tokenizer_backend=huggingface,tokenized_requests=True,num_concurrent=1,max_retries=1"],
                 capture_output=True, text=True, env=os.environ | {"HF_DATASETS_OFFLINE": "1", "HF_HOME": folder})
             self.assertEqual(run.returncode, 0, run.stderr[-2000:])
             table = re.search(r"carat_smoke.*?\|acc\s*\|.*?\|\s*([0-9.]+)\|", run.stdout)
