@@ -13,6 +13,9 @@ constexpr const char* kLines =
 class ChatTest : public testing::Test {
  protected:
   ChatTest() { write_bytes(folder_ / "chat.gguf", tiny_with_template(kLines)); }
+  void SetUp() override {
+    if (!has_terminals()) GTEST_SKIP() << "no pseudo-terminals here (/dev/pts)";
+  }
 
   std::vector<std::string> arguments(const std::vector<std::string>& more = {}) const {
     std::vector<std::string> all{"run", folder_ / "chat.gguf", "-n", "6", "--temp", "0"};

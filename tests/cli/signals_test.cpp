@@ -97,6 +97,7 @@ class ChatSignals : public testing::Test {
 };
 
 TEST_F(ChatSignals, AtThePromptItLeaves) {
+  if (!has_terminals()) GTEST_SKIP() << "no pseudo-terminals here (/dev/pts)";
   Chat chat(arguments());
   ASSERT_TRUE(chat.shows("> ")) << chat.out;
   chat.type("\x03");
@@ -104,6 +105,7 @@ TEST_F(ChatSignals, AtThePromptItLeaves) {
 }
 
 TEST_F(ChatSignals, DuringAnAnswerItReturnsToThePrompt) {
+  if (!has_terminals()) GTEST_SKIP() << "no pseudo-terminals here (/dev/pts)";
   Chat chat(arguments());
   ASSERT_TRUE(chat.shows("> ")) << chat.out;
   chat.type("hello\n");

@@ -11,7 +11,15 @@
 
 namespace carat::test {
 
-/// A chat on a terminal of its own; `out` is what the terminal shows.
+/// Not in every container.
+inline bool has_terminals() {
+  const int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  const bool has = master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0 && ptsname(master) != nullptr;
+  if (master >= 0) close(master);
+  return has;
+}
+
+/// A chat on a terminal of its own, where there are such; `out` is what the terminal shows.
 class Chat {
  public:
   explicit Chat(const std::vector<std::string>& arguments, const ProcessOptions& options = {}) {
