@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 #include <histedit.h>
 #include <langinfo.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -82,6 +83,30 @@ class TerminalSignals {
   struct sigaction continue_before_ {};
 };
 
+/// Waits for standard input with these signals let through, and blocked before and after: one that comes between the
+/// look at its flag and the wait would otherwise be noticed with the next key.
+class InputWait {
+ public:
+  InputWait() {
+    sigset_t ours;
+    sigemptyset(&ours);
+    for (const int signal : {SIGINT, SIGTERM, SIGWINCH, SIGCONT}) sigaddset(&ours, signal);
+    pthread_sigmask(SIG_BLOCK, &ours, &before_);
+  }
+  ~InputWait() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  InputWait(const InputWait&) = delete;
+  InputWait& operator=(const InputWait&) = delete;
+
+  /// False: a signal came first.
+  bool ready() const {
+    pollfd input{STDIN_FILENO, POLLIN, 0};
+    return ppoll(&input, 1, nullptr, &before_) >= 0;
+  }
+
+ private:
+  sigset_t before_;
+};
+
 LineEditor::State* current = nullptr;  ///< of libedit's callbacks, which are given nothing of ours
 
 /// Characters are UTF-8 here, whatever the environment says.
@@ -119,27 +144,29 @@ struct LineEditor::State {
 
 /// One character of standard input for libedit: 1, or 0 at the end of input, or -1 with errno after a signal.
 int LineEditor::State::read_character(wchar_t* out) {
+  const InputWait wait;
   while (true) {
+    if (interrupted_by_user()) {
+      errno = EINTR;
+      return -1;
+    }
+    if (continued != 0) {
+      continued = 0;
+      edit.set(line, EL_PREP_TERM, 1);
+      edit.set(line, EL_REFRESH);
+    }
+    if (window_changed != 0) {
+      window_changed = 0;
+      edit.resize(line);
+      edit.set(line, EL_REFRESH);
+    }
+    if (!wait.ready()) continue;
     char byte = 0;
     const ssize_t got = ::read(STDIN_FILENO, &byte, 1);
-    if (got < 0 && errno == EINTR) {
-      if (interrupted_by_user()) {
-        errno = EINTR;
-        return -1;
-      }
-      if (continued != 0) {
-        continued = 0;
-        edit.set(line, EL_PREP_TERM, 1);
-        edit.set(line, EL_REFRESH);
-      }
-      if (window_changed != 0) {
-        window_changed = 0;
-        edit.resize(line);
-        edit.set(line, EL_REFRESH);
-      }
-      continue;
-    }
+    if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return static_cast<int>(got);
+    // Ctrl-D that was typed before the editor had the terminal: the driver's mark of the end is read as a zero byte.
+    if (byte == 0 && characters == 0) return 0;
     bytes += byte;
     const DecodedCharacter character = decode_character(bytes);
     if (character.cut) continue;
@@ -216,6 +243,8 @@ Result<std::optional<std::string>> LineEditor::next(const std::string& prompt) {
   state.bytes.clear();
   const TerminalSignals signals;
   state.edit.resize(state.line);
+  // Before the prompt can be seen: what is typed at it is the editor's, not the terminal driver's.
+  state.edit.set(state.line, EL_PREP_TERM, 1);
   int count = 0;
   errno = 0;
   const char* text = state.edit.gets(state.line, &count);

@@ -125,9 +125,16 @@ TEST_F(ChatSignals, WithoutATerminalNoPromptIsShown) {
 }
 
 TEST_F(ChatSignals, ColourOnlyOnATerminalThatWantsIt) {
-  Chat colour({"run", tiny()});  // a base model: an error
-  ASSERT_TRUE(colour.shows("base model")) << colour.out;
-  EXPECT_EQ(colour.exit_code(), 2);
+  if (!has_terminals()) GTEST_SKIP() << "no pseudo-terminals here (/dev/pts)";
+  const auto error_on_terminal = [](std::vector<std::string> environment) {
+    Chat chat({"run", tiny()}, {.environment = std::move(environment)});  // a base model: an error
+    EXPECT_TRUE(chat.shows("base model")) << chat.out;
+    EXPECT_EQ(chat.exit_code(), 2);
+    return chat.out;
+  };
+  EXPECT_NE(error_on_terminal({"TERM=xterm"}).find("\033["), std::string::npos);
+  EXPECT_EQ(error_on_terminal({"TERM=xterm", "NO_COLOR=1"}).find("\033["), std::string::npos);
+  EXPECT_EQ(error_on_terminal({"TERM=dumb"}).find("\033["), std::string::npos);
 }
 
 }  // namespace
