@@ -364,6 +364,7 @@ std::optional<HttpResponse> Connection::failure_of(Exchange& exchange, const std
   for (const ChoiceNews& one : news) {
     if (one.finished && one.reason == FinishReason::error) return error_response(api_error(one.status));
     if (one.finished && one.reason == FinishReason::cancelled) {
+      if (exchange.answering.generation->overrun()) exchange.outcome = "cancelled";
       return error_response(unavailable("the answer was cancelled: it was not read, or the server stops", "cancelled"));
     }
   }
@@ -452,7 +453,7 @@ asio::awaitable<void> Connection::stream_answers(Exchange& exchange) {
         co_await respond(exchange, std::move(*failure));
         co_return;
       }
-      if (exchange.outcome.empty()) exchange.outcome = generation.overrun() ? "cancelled" : "server_error";
+      if (exchange.outcome.empty()) exchange.outcome = "server_error";
       append_event(events, failure->body);
       events += kLastEvent;
       exchange.facts.keep_alive = false;

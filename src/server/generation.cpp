@@ -30,7 +30,7 @@ Status Generation::start(std::function<void()> wake) {
   wake_ = std::move(wake);
   {
     const std::lock_guard lock(mutex_);
-    counts_.submitted = Clock::now();
+    counts_.submitted = taken_ = Clock::now();
   }
   const std::uint32_t first = std::min(std::max(plan_.window, 1U), choices());
   for (std::uint32_t i = 0; i < first; ++i) {
@@ -133,7 +133,8 @@ bool Generation::on_token(std::uint32_t index, const TokenEvent& event) {
     show_details(choice, false);
   }
   unsent_ += choice.news.text.size() - before;
-  if (unsent_ > plan_.most_unsent) {
+  const bool slow = unsent_ > kMostUnsent && counts_.last_token - taken_ > kSlowReader;
+  if (plan_.stream && (slow || unsent_ > kMostUnsentEver)) {
     overrun_ = cancelled_ = true;
     return false;
   }
@@ -232,6 +233,7 @@ bool Generation::take(std::vector<ChoiceNews>& news) {
   const std::lock_guard lock(mutex_);
   woken_ = false;
   unsent_ = 0;
+  taken_ = Clock::now();
   for (Choice& choice : choices_) {
     ChoiceNews& one = choice.news;
     if (choice.undecided && !one.finished) continue;

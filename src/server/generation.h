@@ -57,8 +57,12 @@ struct GenerationCounts {
 /// grammar of calls.
 enum class ToolUse : std::uint8_t { never, always, automatic };
 
-/// Of a stream. A whole answer is taken at once, whoever reads it, and counted where it is kept.
+/// Of a stream: what may wait for a reader that has taken nothing for kSlowReader, and what may wait at all, so that a
+/// network thread without a processor for a moment costs nobody an answer. A whole answer is taken at once, whoever
+/// reads it, and counted where it is kept.
 inline constexpr std::size_t kMostUnsent = 1 << 18;
+inline constexpr std::size_t kMostUnsentEver = 4 * kMostUnsent;
+inline constexpr std::chrono::milliseconds kSlowReader{500};
 
 struct GenerationPlan {
   Request request;  ///< but for prompt and seed
@@ -70,9 +74,9 @@ struct GenerationPlan {
   ToolUse tools = ToolUse::never;
   Grammar::Pointer calls;    ///< of tools
   std::uint32_t window = 1;  ///< answers that are with the engine at once
-  /// About the bytes of JSON that may wait to be handed on, beyond which the request is cancelled; the prompt's own log
-  /// probabilities aside.
-  std::size_t most_unsent = kMostUnsent;
+  /// About kMostUnsent bytes of JSON may wait to be handed on, beyond which the request is cancelled; the prompt's own
+  /// log probabilities aside.
+  bool stream = false;
 };
 
 /// Answers have index prompt * n + k, and seed `seed` + k. Thread-safe: sinks call it on the runner's thread, a
@@ -132,9 +136,10 @@ class Generation : public std::enable_shared_from_this<Generation> {
   mutable std::mutex mutex_;
   std::vector<Choice> choices_;
   GenerationCounts counts_;
-  std::uint32_t next_ = 0;   ///< the first answer that is not with the engine yet
-  std::uint32_t ended_ = 0;  ///< and taken or not
-  std::size_t unsent_ = 0;   ///< bytes of news
+  std::uint32_t next_ = 0;     ///< the first answer that is not with the engine yet
+  std::uint32_t ended_ = 0;    ///< and taken or not
+  std::size_t unsent_ = 0;     ///< bytes of news
+  Clock::time_point taken_{};  ///< when news was taken last
   bool woken_ = false;
   bool cancelled_ = false;
   bool overrun_ = false;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <ctime>
-#include <limits>
 #include <random>
 
 #include "server/chat_prompt.h"
@@ -103,7 +102,7 @@ class Preparation {
     plan.stops = std::move(fields.stop);
     plan.window = model_.session->plan().ask.parallel;
     style.stream = fields.stream;
-    if (!fields.stream) plan.most_unsent = std::numeric_limits<std::size_t>::max();
+    plan.stream = fields.stream;
     if (request.prompt_logprobs) {
       // Vectors that grow, until their text is asked for.
       bytes_ += 2 * tokens_ * (sizeof(TokenDetail) + request.logprobs * sizeof(TokenLogprob));

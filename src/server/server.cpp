@@ -199,7 +199,7 @@ std::uint64_t network_bytes(const ServerOptions& options, const ServiceLimits& l
 }
 
 std::uint64_t sequence_bytes(std::uint32_t context) {
-  return kMostUnsent + std::uint64_t{context} * sizeof(std::int32_t);
+  return kMostUnsentEver + std::uint64_t{context} * sizeof(std::int32_t);
 }
 
 Result<std::unique_ptr<Server>> Server::listen(const ServerOptions& options, Service& service) {

@@ -1,9 +1,9 @@
 // Requests that broke other servers, each with the outcome it must have; then a normal request must succeed.
 #include <cmath>
 
-#include "text/json_text.h"
 #include "server/live.h"
 #include "text/answer_text.h"
+#include "text/json_text.h"
 #include "text/utf8.h"
 
 namespace carat::test {

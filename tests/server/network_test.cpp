@@ -231,9 +231,10 @@ TEST(Network, AReaderThatIsTooSlowIsCancelled) {
   live.expect_idle();
   live.expect_alive();
   // The answer has ended; its connection does when the write has waited for long enough.
-  while (live.metric("carat_requests_total{outcome=\"cancelled\"}") == 0) {
+  const std::string cancelled = "carat_requests_total{outcome=\"cancelled\"}";
+  for (int i = 0; i < 500 && live.metric(cancelled) == 0; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
+  EXPECT_EQ(live.metric(cancelled), 1) << live.get("/metrics").body;
 }
 
 TEST(Network, KeysAreAskedForButOfHealthAndPage) {
